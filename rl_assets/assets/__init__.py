@@ -1,0 +1,23 @@
+"""The Dagster side of the graph: one file per asset, thin over the inner packages."""
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.assets.field_contract import build_field_contract
+from rl_assets.assets.length_filtered import build_length_filtered
+from rl_assets.assets.proto_shards import build_proto_shards
+from rl_assets.assets.raw_files import build_raw_files
+from rl_assets.assets.reward_inputs import build_reward_inputs
+from rl_assets.assets.rollouts import build_rollouts
+
+
+def build_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
+    """Every asset of a dataset, in the order in which data walks through them."""
+    return [
+        build_raw_files(dataset),
+        build_field_contract(dataset),
+        build_length_filtered(dataset),
+        build_proto_shards(dataset),
+        build_rollouts(dataset),
+        build_reward_inputs(dataset),
+    ]

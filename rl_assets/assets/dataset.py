@@ -1,0 +1,147 @@
+"""One dataset as its assets see it: keys, places, and the pieces that its YAML describes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from upath import UPath
+
+from rl_assets.contract import ContractOptions, RawManifest
+from rl_assets.errors import InputError
+from rl_assets.protocol.manifest import ShardManifest, ShardRef
+from rl_assets.spec import DataToRolloutSpec
+from rl_assets.store import Table, digest_json, storage_root
+
+if TYPE_CHECKING:
+    from rl_assets.prompts import PromptRenderer
+    from rl_assets.protocol import DataProto
+    from rl_assets.rollout import SamplingParams
+
+SPLITS = ("train", "val")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset's YAML and the project's top folder, against which its relative paths are read."""
+
+    spec: DataToRolloutSpec
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self.spec.dataset
+
+    @property
+    def storage(self) -> UPath:
+        """Folder that holds what this dataset's assets wrote."""
+        return storage_root(self.root) / self.name
+
+    @property
+    def policy(self) -> Path | str:
+        """The policy's folder where it is one, else the hub id as it stands."""
+        folder = self.root / self.spec.policy.path
+        return folder if folder.is_dir() or _is_path(self.spec.policy.path) else self.spec.policy.path
+
+    @property
+    def contract_options(self) -> ContractOptions:
+        """What the field contract needs to know."""
+        data = self.spec.data
+        return ContractOptions(
+            prompt_key=data.prompt_key,
+            reward_fn_key=data.reward_fn_key,
+            image_key=data.image_key,
+            video_key=data.video_key,
+            audio_key=data.audio_key,
+        )
+
+    def key(self, asset: str) -> dg.AssetKey:
+        """Asset key `<dataset>/<asset>`."""
+        return dg.AssetKey([self.name, asset])
+
+    def table(self, asset: str) -> Table:
+        """The table that the asset stored."""
+        return Table(self.storage / f"{asset}.parquet")
+
+    def raw_manifest(self) -> RawManifest:
+        """The manifest that `raw_files` stored."""
+        return RawManifest.model_validate_json((self.storage / "raw_files.json").read_bytes())
+
+    def shard_manifest(self, asset: str) -> ShardManifest:
+        """The manifest that `proto_shards` or `rollouts` stored."""
+        return ShardManifest.model_validate_json((self.storage / f"{asset}.json").read_bytes())
+
+    def shards(self, asset: str) -> Iterator[tuple[ShardRef, "DataProto"]]:
+        """Each shard of `proto_shards` or `rollouts`, its digests verified, one at a time."""
+        from rl_assets.protocol import read_shard
+
+        for ref in self.shard_manifest(asset).shards:
+            yield ref, read_shard(self.storage / asset, ref)
+
+    def renderer(self) -> "PromptRenderer":
+        """The renderer with the policy's tokenizer, the YAML's tools and template arguments."""
+        from rl_assets.prompts import PromptRenderer, load_tool_schemas
+
+        data = self.spec.data
+        return PromptRenderer.load(
+            self.policy,
+            tools=load_tool_schemas(self.root / data.tool_config_path) if data.tool_config_path else None,
+            template_kwargs=data.apply_chat_template_kwargs,
+            trust_remote_code=data.trust_remote_code,
+        )
+
+    def sampling(self, split: str) -> "SamplingParams":
+        """How the prompts of `split` are answered: `rollout`, or its `val_kwargs` for validation."""
+        from rl_assets.rollout import SamplingParams
+
+        rollout = self.spec.rollout
+        how = rollout if split == "train" else rollout.val_kwargs
+        return SamplingParams(
+            n=how.n,
+            do_sample=how.do_sample,
+            temperature=how.temperature,
+            top_p=how.top_p,
+            top_k=how.top_k,
+            max_new_tokens=self.spec.data.max_response_length,
+            seed=rollout.seed,
+        )
+
+    def responses_per_prompt(self, split: str) -> int:
+        """How many responses each prompt of `split` gets."""
+        return self.spec.rollout.n if split == "train" else self.spec.rollout.val_kwargs.n
+
+    def describe(self, asset: str, description: str, *kinds: str, reads: Any = None) -> dict[str, Any]:
+        """Arguments that every asset definition of this dataset shares.
+
+        Args:
+            asset: the asset's name.
+            description: what it holds, in Markdown.
+            kinds: at most three labels for the graph.
+            reads: the part of the YAML that the asset depends on; a change of it changes the code version.
+        """
+        version = digest_json({"layout": 1, "reads": reads})[:8]
+        return {
+            "key": self.key(asset),
+            "group_name": self.name,
+            "description": description,
+            "kinds": set(kinds),
+            "owners": list(self.spec.owners),
+            "code_version": version,
+        }
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Show a user's error as the step's failure: its message, without retries and without our traceback."""
+    try:
+        yield
+    except InputError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+def _is_path(text: str) -> bool:
+    """Whether `text` reads as a path rather than as a hub id (`name` or `owner/name`)."""
+    return text.startswith((".", "/", "~")) or text.count("/") > 1

@@ -1,0 +1,69 @@
+"""`proto_shards`: the prompts as collated DataProto shards."""
+
+import dagster as dg
+
+from rl_assets.assets.dataset import SPLITS, Dataset, refusals
+from rl_assets.assets.display import table
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.store import Table, staging
+
+DESCRIPTION = """\
+The prompts that fit, collated as verl collates them: `DataProto` shards of `raw_prompt`, `prompt_ids`,
+the reward fields and everything else that a row carries.
+
+A row's shard is its uid modulo `shards.count`, so a changed row touches one shard. A shard is a folder
+of `tensors.safetensors`, `rows.parquet` and `meta.json`, named by its content; this asset is the
+manifest."""
+
+
+def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
+    """The asset `<dataset>/proto_shards`."""
+    spec = dataset.spec
+
+    @dg.asset(
+        **dataset.describe(
+            "proto_shards",
+            DESCRIPTION,
+            "torch",
+            "parquet",
+            reads={
+                "shards": spec.shards.model_dump(),
+                "data": spec.data.model_dump(include={"train_max_samples", "val_max_samples"}),
+            },
+        ),
+        ins={"length_filtered": dg.AssetIn(key=dataset.key("length_filtered"))},
+    )
+    def proto_shards(
+        context: dg.AssetExecutionContext, length_filtered: Table
+    ) -> dg.MaterializeResult[ShardManifest]:
+        from rl_assets.prompts.length import render_stamp
+        from rl_assets.protocol.sharding import shard_rows
+
+        with staging(dataset.storage) as folder, refusals():
+            manifest = shard_rows(
+                length_filtered,
+                dataset.storage / "proto_shards",
+                count=spec.shards.count,
+                caps={split: spec.data.max_samples(split) for split in SPLITS},
+                stamps=render_stamp(length_filtered),
+                folder=folder,
+                log=context.log.info,
+            )
+        return dg.MaterializeResult(
+            value=manifest,
+            data_version=dg.DataVersion(manifest.digest),
+            metadata=shard_metadata(manifest),
+        )
+
+    return proto_shards
+
+
+def shard_metadata(manifest: ShardManifest) -> dict[str, dg.MetadataValue | int]:
+    """What a manifest of shards shows of itself."""
+    return {
+        "dagster/row_count": manifest.rows,
+        "bytes": sum(ref.bytes for ref in manifest.shards),
+        "shards": table(
+            (ref.model_dump() for ref in manifest.shards), ["name", "rows", "bytes", "digest", "path"]
+        ),
+    }

@@ -1,0 +1,52 @@
+"""`reward_inputs`: what a reward function is called with, one row per response."""
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset, refusals
+from rl_assets.assets.display import column_schema, table
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.store import Table, staging
+
+DESCRIPTION = """\
+One row per response, with the arguments of verl's `compute_score`: `data_source`, `solution_str`,
+`ground_truth` and `extra_info`, beside `uid`, `sample_index`, `finish_reason` and the raw file and row
+that the prompt came from. `ground_truth` and `extra_info` are JSON text, so that values keep their type."""
+
+_PREVIEW_ROWS = 8
+
+
+def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
+    """The asset `<dataset>/reward_inputs`."""
+
+    @dg.asset(
+        **dataset.describe(
+            "reward_inputs", DESCRIPTION, "parquet", reads={"policy": dataset.spec.policy.path}
+        ),
+        ins={"rollouts": dg.AssetIn(key=dataset.key("rollouts"))},
+    )
+    def reward_inputs(
+        context: dg.AssetExecutionContext, rollouts: ShardManifest
+    ) -> dg.MaterializeResult[Table]:
+        from rl_assets.rewards import REWARD_INPUT_SCHEMA
+        from rl_assets.rewards import build_reward_inputs as build
+
+        with staging(dataset.storage) as folder, refusals():
+            rows = build(
+                rollouts,
+                dataset.storage / "rollouts",
+                dataset.renderer().tokenizer,
+                folder=folder,
+                log=context.log.info,
+            )
+            columns = ["uid", "sample_index", "data_source", "solution_str", "ground_truth", "finish_reason"]
+            yield dg.MaterializeResult(
+                value=rows,
+                data_version=dg.DataVersion(rows.digest),
+                metadata={
+                    "dagster/row_count": rows.num_rows,
+                    "dagster/column_schema": column_schema(REWARD_INPUT_SCHEMA),
+                    "preview": table(rows.head(_PREVIEW_ROWS, columns), columns),
+                },
+            )
+
+    return reward_inputs

@@ -1,0 +1,114 @@
+"""`rollouts`: the policy's responses to every prompt, shard by shard."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from rl_assets.assets.dataset import SPLITS, Dataset, refusals
+from rl_assets.assets.display import histogram, last_message, table
+from rl_assets.assets.proto_shards import shard_metadata
+from rl_assets.protocol.manifest import ShardManifest
+
+if TYPE_CHECKING:
+    from rl_assets.protocol import DataProto
+
+DESCRIPTION = """\
+The policy's responses: per prompt shard a `DataProto` with `prompts`, `responses`, `input_ids`,
+`attention_mask`, `position_ids` and `response_mask`, `n` rows per prompt, with the uid and the reward
+fields of the prompt beside every row.
+
+Prompts of `train_files` are sampled as `rollout` says, prompts of `val_files` as `rollout.val_kwargs`
+says. A shard whose prompts, policy and sampling parameters are unchanged is not generated again."""
+
+_PREVIEW_ROWS = 8
+
+
+def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
+    """The asset `<dataset>/rollouts`."""
+    spec = dataset.spec
+
+    @dg.asset(
+        **dataset.describe(
+            "rollouts",
+            DESCRIPTION,
+            "huggingface",
+            "torch",
+            reads={
+                "policy": spec.policy.model_dump(),
+                "rollout": spec.rollout.model_dump(exclude={"micro_batch_size"}),
+                "data": spec.data.model_dump(include={"max_prompt_length", "max_response_length"}),
+            },
+        ),
+        ins={"proto_shards": dg.AssetIn(key=dataset.key("proto_shards"))},
+    )
+    def rollouts(
+        context: dg.AssetExecutionContext, proto_shards: ShardManifest
+    ) -> dg.MaterializeResult[ShardManifest]:
+        from rl_assets.protocol import read_shard
+        from rl_assets.rollout.shards import roll_out_shards
+
+        with refusals():
+            dataset.renderer().stamp.require(proto_shards.stamps, f"{dataset.name}/proto_shards")
+            result = roll_out_shards(
+                proto_shards,
+                dataset.storage / "proto_shards",
+                dataset.storage / "rollouts",
+                policy_path=dataset.policy,
+                policy_options={
+                    **spec.policy.model_dump(exclude={"path"}),
+                    "trust_remote_code": spec.data.trust_remote_code,
+                },
+                sampling={split: dataset.sampling(split) for split in SPLITS},
+                prompt_length=spec.data.max_prompt_length,
+                response_length=spec.data.max_response_length,
+                max_batch_size=spec.rollout.micro_batch_size,
+                log=context.log.info,
+            )
+            shards = [read_shard(dataset.storage / "rollouts", ref) for ref in result.manifest.shards]
+        return dg.MaterializeResult(
+            value=result.manifest,
+            data_version=dg.DataVersion(result.manifest.digest),
+            metadata={
+                **shard_metadata(result.manifest),
+                "generated_responses": result.generated,
+                "reused_responses": result.manifest.rows - result.generated,
+                "generated_tokens": result.tokens,
+                "tokens_per_second": round(result.tokens / result.seconds, 1) if result.generated else 0.0,
+                "policy_fingerprint": result.policy_fingerprint,
+                **_responses(shards, spec.data.max_response_length, dataset),
+            },
+        )
+
+    return rollouts
+
+
+def _responses(shards: Iterable["DataProto"], limit: int, dataset: Dataset) -> Mapping[str, Any]:
+    """Lengths, truncated share and a few responses, for the UI."""
+    tokenizer = dataset.renderer().tokenizer
+    lengths: dict[str, list[int]] = {}
+    truncated = rows = 0
+    preview: list[dict[str, Any]] = []
+    for data in shards:
+        fields = data.non_tensor_batch
+        valid = data.batch["response_mask"].sum(-1).tolist()
+        for index, length in enumerate(valid):
+            lengths.setdefault(fields["split"][index], []).append(length)
+            truncated += fields["finish_reason"][index] == "length"
+            rows += 1
+            if len(preview) < _PREVIEW_ROWS:
+                ids = data.batch["responses"][index, :length].tolist()
+                preview.append(
+                    {
+                        "uid": fields["uid"][index],
+                        "sample": fields["sample_index"][index],
+                        "prompt": last_message(fields["raw_prompt"][index]),
+                        "response": tokenizer.decode(ids, skip_special_tokens=True),
+                        "finish_reason": fields["finish_reason"][index],
+                    }
+                )
+    return {
+        "truncated_share": round(truncated / max(rows, 1), 4),
+        "response_lengths": histogram(lengths, "response length in tokens", limit),
+        "preview": table(preview, ["uid", "sample", "prompt", "response", "finish_reason"]),
+    }

@@ -1,0 +1,37 @@
+"""Asset checks: the rules of the graph as a person sees them, one file per theme.
+
+The same rules are enforced in code where they matter (the collator and the rollout refuse what breaks
+them), because a blocking check holds back only the run that it is evaluated in.
+"""
+
+from itertools import groupby
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks import conservation, media, raw_files, reward_fields, tensors, uids
+from rl_assets.checks.check import Check, build_check_step
+
+_ORDER = ["raw_files", "field_contract", "length_filtered", "proto_shards", "rollouts", "reward_inputs"]
+
+CHECKS: list[Check] = sorted(
+    [
+        *raw_files.CHECKS,
+        *conservation.CHECKS,
+        *uids.CHECKS,
+        *media.CHECKS,
+        *tensors.CHECKS,
+        *reward_fields.CHECKS,
+    ],
+    key=lambda check: _ORDER.index(check.asset),
+)
+"""Every check of a dataset. `reject_rate` is not among them: the contract's own step evaluates it, before
+the contract is replaced."""
+
+
+def build_checks(dataset: Dataset) -> list[dg.AssetChecksDefinition]:
+    """One step per asset, which evaluates all checks of that asset."""
+    return [
+        build_check_step(dataset, asset, checks)
+        for asset, checks in groupby(CHECKS, key=lambda check: check.asset)
+    ]

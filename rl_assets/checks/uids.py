@@ -1,0 +1,113 @@
+"""uid presence, uniqueness, and survival of every stage with the same multiset."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks.check import Check, Findings
+from rl_assets.protocol.manifest import shard_of
+
+NAME = "uids"
+_PLACE = ["uid", "source_file", "source_row"]
+
+
+def _contract(dataset: Dataset) -> Findings:
+    findings = Findings()
+    seen: set[str] = set()
+    for row in dataset.table("field_contract").rows(_PLACE):
+        uid = row["uid"]
+        if not uid:
+            findings.fail("the row has no uid", row)
+        elif "_" in uid:
+            findings.fail("an underscore in a uid is where verl cuts it off", row)
+        elif uid in seen:
+            findings.fail("another row has the same uid", row)
+        seen.add(uid)
+    findings.numbers["uids"] = len(seen)
+    return findings
+
+
+def _length(dataset: Dataset) -> Findings:
+    parts = ("length_filtered", "overlong_rows", "unrenderable_rows")
+    found = Counter(uid for name in parts for uid in _uids(dataset, name))
+    return _same(Counter(_uids(dataset, "field_contract")), found, "the contract", "the length gate's tables")
+
+
+def _shards(dataset: Dataset) -> Findings:
+    count = dataset.spec.shards.count
+    kept = set(_uids(dataset, "length_filtered"))
+    findings, seen = Findings(), set()
+    for ref, data in dataset.shards("proto_shards"):
+        fields = data.non_tensor_batch
+        for index, uid in enumerate(fields["uid"]):
+            row = {key: fields[key][index] for key in _PLACE}
+            if uid not in kept:
+                findings.fail("the row is not in length_filtered", row)
+            elif uid in seen:
+                findings.fail("the row is in the shards twice", row)
+            elif f"-{shard_of(uid, count):05}-of-" not in ref.name:
+                findings.fail(f"the row lies in {ref.name}, where its uid does not belong", row)
+            seen.add(uid)
+    findings.numbers["uids"] = len(seen)
+    return findings
+
+
+def _rollouts(dataset: Dataset) -> Findings:
+    due = Counter(
+        (uid, sample)
+        for _, data in dataset.shards("proto_shards")
+        for uid, split in zip(data.non_tensor_batch["uid"], data.non_tensor_batch["split"], strict=True)
+        for sample in range(dataset.responses_per_prompt(split))
+    )
+    return _same(due, Counter(_samples(dataset)), "the shards times n", "the rollouts")
+
+
+def _reward_inputs(dataset: Dataset) -> Findings:
+    found = Counter(
+        (row["uid"], row["sample_index"])
+        for row in dataset.table("reward_inputs").rows(["uid", "sample_index"])
+    )
+    return _same(Counter(_samples(dataset)), found, "the rollouts", "the reward inputs")
+
+
+def _uids(dataset: Dataset, asset: str) -> Iterable[str]:
+    return dataset.table(asset).read(["uid"]).column(0).to_pylist()
+
+
+def _samples(dataset: Dataset) -> Iterator[tuple[str, int]]:
+    for _, data in dataset.shards("rollouts"):
+        fields = data.non_tensor_batch
+        yield from zip(fields["uid"], fields["sample_index"], strict=True)
+
+
+def _same(before: Counter[Any], after: Counter[Any], there: str, here: str) -> Findings:
+    """Hold two multisets of uids, or of (uid, sample index), against each other."""
+    findings = Findings({"expected": before.total(), "found": after.total()})
+    for difference, verdict in (
+        (before - after, f"in {there}, not in {here}"),
+        (after - before, f"in {here}, not in {there}"),
+    ):
+        for item, times in difference.items():
+            uid, sample = item if isinstance(item, tuple) else (item, None)
+            which = "" if sample is None else f"sample {sample}: "
+            findings.fail(f"{which}{times} × {verdict}", {"uid": uid})
+    return findings
+
+
+CHECKS = [
+    Check(
+        "field_contract", NAME, "Every accepted row has a uid of its own, without an underscore.", _contract
+    ),
+    Check(
+        "length_filtered", NAME, "The uids of the length gate's tables are those of the contract.", _length
+    ),
+    Check("proto_shards", NAME, "Every sharded row has a uid once, in the shard that its uid says.", _shards),
+    Check("rollouts", NAME, "Every sharded uid occurs n times, with sample indices 0 … n-1.", _rollouts),
+    Check(
+        "reward_inputs",
+        NAME,
+        "Every response of the rollouts is there once, by uid and sample.",
+        _reward_inputs,
+    ),
+]

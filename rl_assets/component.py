@@ -1,0 +1,62 @@
+"""`DataToRollout`: one YAML becomes one dataset's asset graph, checks, job and schedule."""
+
+from typing import Self
+
+import dagster as dg
+from pydantic import BaseModel
+
+from rl_assets.assets import build_assets
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks import build_checks
+from rl_assets.spec import DataToRolloutSpec
+
+
+class DataToRollout(dg.Component):
+    """Raw prompt files to rollouts and reward inputs, as one checked asset graph per dataset.
+
+    Makes the assets `raw_files`, `field_contract` and `rejected_rows`, `length_filtered`, `overlong_rows`
+    and `unrenderable_rows`, `proto_shards`, `rollouts` and `reward_inputs` under the dataset's name, their
+    asset checks, the job `<dataset>_rebuild`, and a schedule for it.
+    """
+
+    def __init__(self, spec: DataToRolloutSpec) -> None:
+        self.spec = spec
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """The model against which `dg check yaml` holds the attributes."""
+        return DataToRolloutSpec
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        """Make the component of a YAML's attributes; templates such as `{{ env('X') }}` are resolved."""
+        assert attributes is not None  # dataset, data and policy are required, so the model is never absent
+        values = context.resolution_context.resolve_value(attributes.model_dump(exclude_unset=True))
+        return cls(DataToRolloutSpec.model_validate(values))
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The dataset's definitions."""
+        dataset = Dataset(self.spec, context.project_root)
+        job = dg.define_asset_job(
+            f"{dataset.name}_rebuild",
+            selection=dg.AssetSelection.groups(dataset.name),
+            description=f"Rebuilds every asset of {dataset.name} in order and evaluates its checks.",
+        )
+        schedule = self.spec.schedule
+        return dg.Definitions(
+            assets=build_assets(dataset),
+            asset_checks=build_checks(dataset),
+            jobs=[job],
+            schedules=[
+                dg.ScheduleDefinition(
+                    name=f"{dataset.name}_nightly",
+                    job=job,
+                    cron_schedule=schedule.cron,
+                    execution_timezone=schedule.timezone,
+                    default_status=dg.DefaultScheduleStatus.RUNNING
+                    if schedule.enabled
+                    else dg.DefaultScheduleStatus.STOPPED,
+                    description=f"Runs {dataset.name}_rebuild at {schedule.cron} ({schedule.timezone}).",
+                )
+            ],
+        )

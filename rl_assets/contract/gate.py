@@ -1,0 +1,291 @@
+"""The contract itself: raw files in, one table of accepted rows and one of rejected rows out."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rl_assets.contract.codes import CODES, Finding
+from rl_assets.contract.draft import Draft
+from rl_assets.contract.files import RawFile, RawManifest, locate
+from rl_assets.contract.media_files import MediaReader
+from rl_assets.contract.options import ContractOptions
+from rl_assets.contract.reading import RawRow, read_rows
+from rl_assets.contract.rows import Record, check_row
+from rl_assets.contract.schema import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, reject
+from rl_assets.contract.uids import UidRegistry, prompt_digest
+from rl_assets.errors import InputError
+from rl_assets.progress import Log, Progress
+from rl_assets.store import Table, TableWriter
+
+HEALINGS = ("null_keys_dropped", "scalars_wrapped", "json_text_parsed", "index_assigned", "columns_prefixed")
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 64 << 20
+
+
+class Counts(NamedTuple):
+    """Rows of one split; `rows_in` is always `accepted` + `rejected`."""
+
+    rows_in: int
+    accepted: int
+    rejected: int
+
+
+class Warned(NamedTuple):
+    """Where a warning arose."""
+
+    file: str
+    row: int
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class ContractResult:
+    """What the contract made of a dataset.
+
+    Attributes:
+        accepted: table of `ROW_SCHEMA`.
+        rejected: table of `REJECT_SCHEMA`.
+        counts: by split, `train` and `val`.
+        by_code: for every code that is an error, how many rows have it (a row may have several).
+        warnings: for every code that is a warning, how many accepted rows have it.
+        examples: the first warnings of each code.
+        healed: for every kind of healing, how many accepted rows it was applied to.
+    """
+
+    accepted: Table
+    rejected: Table
+    counts: dict[str, Counts]
+    by_code: dict[str, int]
+    warnings: dict[str, int]
+    examples: dict[str, list[Warned]]
+    healed: dict[str, int]
+
+    @property
+    def rows_in(self) -> int:
+        """Rows of both splits: accepted and rejected ones."""
+        return sum(counts.rows_in for counts in self.counts.values())
+
+    @property
+    def accepted_rows(self) -> int:
+        """Accepted rows of both splits."""
+        return sum(counts.accepted for counts in self.counts.values())
+
+    @property
+    def rejected_rows(self) -> int:
+        """Rejected rows of both splits."""
+        return sum(counts.rejected for counts in self.counts.values())
+
+
+def apply_contract(
+    manifest: RawManifest,
+    options: ContractOptions,
+    *,
+    root: Path,
+    folder: Path,
+    log: Log = lambda line: None,
+    examples: int | None = 5,
+) -> ContractResult:
+    """Judge every row of the raw files and write `field_contract.parquet` and `rejected_rows.parquet`.
+
+    Rows are streamed in the order of the manifest. Memory holds one batch, and about 300 bytes per row for
+    uids and repeats.
+
+    Args:
+        root: what the manifest's paths are relative to.
+        folder: where the two files are written.
+        log: is given a line of progress every few seconds.
+        examples: warnings kept per code; None keeps them all.
+
+    Raises:
+        InputError: a raw file is not the one that was scanned.
+    """
+    with (
+        TableWriter(folder / "field_contract.parquet", ROW_SCHEMA, group_rows=_BATCH_ROWS) as accepted,
+        TableWriter(folder / "rejected_rows.parquet", REJECT_SCHEMA, group_rows=_BATCH_ROWS) as rejected,
+    ):
+        gate = _Gate(manifest, options, accepted, rejected, examples)
+        progress = Progress(log, "field contract", manifest.rows, "rows")
+        for number, file in enumerate(manifest.files):
+            _check_unchanged(file, root)
+            reader = MediaReader.for_file(file.path, options, root)
+            for taken, raw in enumerate(read_rows(file.path, file.format, root), 1):
+                gate.take(raw, number, reader)
+                if taken % _BATCH_ROWS == 0:
+                    progress.add(_BATCH_ROWS)
+            progress.add(file.rows % _BATCH_ROWS)
+            gate.finish_file(file)
+        progress.close()
+    return ContractResult(
+        accepted=accepted.table,
+        rejected=rejected.table,
+        counts=gate.counts(),
+        by_code={code: gate.by_code[code] for code in CODES if options.severity[code] == "error"},
+        warnings={code: gate.warnings[code] for code in CODES if options.severity[code] == "warning"},
+        examples=gate.examples,
+        healed={kind: gate.healed[kind] for kind in HEALINGS},
+    )
+
+
+def _check_unchanged(file: RawFile, root: Path) -> None:
+    try:
+        size = locate(file.path, root).stat().st_size
+    except OSError:
+        size = None
+    if size != file.bytes:
+        raise InputError(
+            file=file.path,
+            found="no such file any more" if size is None else f"{size} bytes",
+            expected=f"the {file.bytes} bytes that were scanned",
+            remedy="Scan the raw files again once nothing writes to them.",
+        )
+
+
+class _Gate:
+    """The state of one pass over a dataset: batches under way, uids and repeats, counts."""
+
+    def __init__(
+        self,
+        manifest: RawManifest,
+        options: ContractOptions,
+        accepted: TableWriter,
+        rejected: TableWriter,
+        examples: int | None,
+    ) -> None:
+        self._files = manifest.files
+        self._options = options
+        self._accepted = accepted
+        self._rejected = rejected
+        self._keep = examples
+        self._records: list[Record] = []
+        self._positions: list[tuple[str, int]] = []
+        self._refusals: list[dict[str, Any]] = []
+        self._pending_bytes = 0
+        self._uids = UidRegistry()
+        self._indices: dict[str, set[int | str]] = {"train": set(), "val": set()}
+        self._offset = dict.fromkeys(self._indices, 0)
+        self._train_prompts: set[bytes] | None = set() if self._has_both() else None
+        self._counts = {split: [0, 0] for split in self._indices}
+        self.by_code: Counter[str] = Counter()
+        self.warnings: Counter[str] = Counter()
+        self.healed: Counter[str] = Counter()
+        self.examples: dict[str, list[Warned]] = {}
+
+    def _has_both(self) -> bool:
+        return len({file.split for file in self._files}) == 2
+
+    def counts(self) -> dict[str, Counts]:
+        return {split: Counts(sum(pair), *pair) for split, pair in self._counts.items()}
+
+    def take(self, raw: RawRow, number: int, reader: MediaReader) -> None:
+        """Judge one row of file `number` and put it into one of the two tables."""
+        file = self._files[number]
+        if raw.findings or raw.value is None:
+            self._reject(raw, file, list(raw.findings), None)
+            return
+        draft = Draft(raw.columnar)
+        index = self._offset[file.split] + raw.position
+        record = check_row(raw.value, index, self._options, reader, draft)
+        severity = self._options.severity
+        errors = (
+            [finding for finding in draft.found if severity[finding.code] == "error"] if draft.found else []
+        )
+        own = raw.value.get("uid")
+        if record is not None and not errors and own is not None:
+            first = self._uids.owner(own)
+            if first is not None:
+                errors.append(Finding("uid.duplicate", "uid", f"found the uid of {self._place(first)}"))
+        if errors or record is None:
+            self._reject(raw, file, errors, own if type(own) is str else None)
+            return
+        self._accept(record, raw, number, draft, own)
+
+    def finish_file(self, file: RawFile) -> None:
+        """Write what is under way; the next file's rows number on from here."""
+        self._offset[file.split] += file.rows
+        self._flush(file)
+
+    def _place(self, position: int) -> str:
+        file, row = position >> 40, position & ((1 << 40) - 1)
+        return f"{self._files[file].path}, row {row}"
+
+    def _accept(self, record: Record, raw: RawRow, number: int, draft: Draft, own: str | None) -> None:
+        file = self._files[number]
+        uid, first = self._uids.register(record.content, number << 40 | raw.position, own)
+        if first is not None:
+            draft.add("row.duplicate", None, f"found the content of {self._place(first)}")
+        self._remember(record, file.split, draft)
+        if draft.found:
+            self._warn(draft.found, file.path, raw.position)
+        if draft.healed:
+            self.healed.update(draft.healed)
+        self._counts[file.split][0] += 1
+        self._records.append(record)
+        self._positions.append((uid, raw.position))
+        self._make_room(file, record.media.num_bytes)
+
+    def _remember(self, record: Record, split: str, draft: Draft) -> None:
+        """Note what must not repeat, and warn where it does."""
+        if record.index in self._indices[split]:
+            draft.add("extra_info.index_duplicate", "extra_info.index", "found an index for the second time")
+        else:
+            self._indices[split].add(record.index)
+        if self._train_prompts is not None:
+            shown = prompt_digest(record.messages, record.media.identities)
+            if split == "train":
+                self._train_prompts.add(shown)
+            elif shown in self._train_prompts:
+                draft.add("row.shared_with_train", "prompt", "found a prompt of the training split")
+
+    def _warn(self, findings: list[Finding], file: str, row: int) -> None:
+        for code in {finding.code for finding in findings}:
+            self.warnings[code] += 1
+        for finding in findings:
+            kept = self.examples.setdefault(finding.code, [])
+            if self._keep is None or len(kept) < self._keep:
+                kept.append(Warned(file, row, finding))
+
+    def _reject(self, raw: RawRow, file: RawFile, errors: list[Finding], uid: str | None) -> None:
+        place = {"source_file": file.path, "source_row": raw.position, "split": file.split, "uid": uid}
+        text = raw.text()
+        self._refusals.append(reject(place, errors, row=text))
+        self.by_code.update({error.code for error in errors})
+        self._counts[file.split][1] += 1
+        self._make_room(file, len(text))
+
+    def _make_room(self, file: RawFile, more_bytes: int) -> None:
+        self._pending_bytes += more_bytes
+        if len(self._records) + len(self._refusals) >= _BATCH_ROWS or self._pending_bytes >= _BATCH_BYTES:
+            self._flush(file)
+
+    def _flush(self, file: RawFile) -> None:
+        if self._records:
+            self._accepted.write_batch(_batch(file, self._positions, self._records))
+        self._rejected.write_rows(self._refusals)
+        self._records.clear()
+        self._positions.clear()
+        self._refusals.clear()
+        self._pending_bytes = 0
+
+
+def _batch(file: RawFile, positions: list[tuple[str, int]], records: list[Record]) -> pa.RecordBatch:
+    """Accepted rows of one file as a batch of `ROW_SCHEMA`."""
+    uids, rows = zip(*positions, strict=True)
+    columns: dict[str, Any] = {
+        "uid": uids,
+        "split": pa.repeat(file.split, len(records)),
+        "source_file": pa.repeat(file.path, len(records)),
+        "source_row": rows,
+    }
+    for name in ("data_source", "ability", "prompt", "reward_model", "extra_info", "extra_columns"):
+        columns[name] = [getattr(record, name) for record in records]
+    for name in MEDIA_COLUMNS:
+        lists = [record.media.columns[name] for record in records]
+        columns[name] = [None if media is None else [medium._asdict() for medium in media] for media in lists]
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column, ROW_SCHEMA.field(name).type)
+        for name, column in ((name, columns[name]) for name in ROW_SCHEMA.names)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)

@@ -1,0 +1,208 @@
+"""Rules on media: placeholders, parts and media columns must agree, and every medium must be usable."""
+
+import re
+from collections import Counter
+from typing import Any, NamedTuple
+
+from rl_assets.contract.draft import Draft, Spot
+from rl_assets.contract.jsontext import describe, encode
+from rl_assets.contract.media_files import MediaReader, Seen
+from rl_assets.contract.options import MODALITIES, ContractOptions
+from rl_assets.contract.prompts import PART_MODALITY
+
+PLACEHOLDERS = {"image": "<image>", "video": "<video>", "audio": "<audio>"}
+_COLUMNS = {"image": "images", "video": "videos", "audio": "audios"}
+
+# How well-known models mark media: Qwen-VL and -Audio, Llama, Gemma, GLM, InternVL, Phi, Pixtral.
+_VISION_TOKENS = (
+    r"<\|/?(?:image|video|audio|vision|img|frame)[a-z0-9_]*\|>"
+    r"|<\|(?:begin|end)_of_(?:image|video|audio)\|>"
+    r"|</?(?:start|end)_of_(?:image|video|audio)>"
+    r"|<(?:image|audio|video)_soft_token>"
+    r"|</?(?:IMG_CONTEXT|vid_context)>"
+    r"|\[IMG(?:_BREAK|_END)?\]"
+)
+_VISION_TOKEN = re.compile(_VISION_TOKENS, re.IGNORECASE)
+_NEAR_MISS = re.compile(
+    r"<[ \t]*(?:(?:image|video|audio)s?|img|picture|photo)[ \t_:#-]*\d*"
+    r"(?:[ \t]+[a-z]+=[^<>]{0,200})?[ \t]*/?[ \t]*>",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"[`\"']<(?:image|video|audio)>|<(?:image|video|audio)>[`\"']|</(?:image|video|audio)>")
+
+
+class Medium(NamedTuple):
+    """One item of a media column: the JSON text of the item without its bytes, the bytes, their digest."""
+
+    item: str
+    bytes: bytes | None
+    digest: str | None
+
+
+class RowMedia(NamedTuple):
+    """The media of a row.
+
+    Attributes:
+        columns: one list per schema column (`images`, `videos`, `audios`); None where the row has none.
+        identities: a JSON value per medium, in order, that says which medium it is wherever it lies.
+    """
+
+    columns: dict[str, list[Medium] | None]
+    identities: list[Any]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that the row itself holds; media in files are not among them."""
+        if not self.identities:
+            return 0
+        return sum(len(medium.bytes or b"") for column in self.columns.values() for medium in column or ())
+
+
+NO_MEDIA = RowMedia(dict.fromkeys(_COLUMNS.values()), [])
+
+
+def check_media(row: dict[str, Any], options: ContractOptions, reader: MediaReader, draft: Draft) -> RowMedia:
+    """The media of a row whose prompt has been checked; what is wrong with them goes to `draft`."""
+    present = {modality: row[key] for modality, key in options.media_keys.items() if row.get(key) is not None}
+    if not present and not draft.texts and not draft.parts:
+        return NO_MEDIA
+    placeholders: Counter[str] = Counter()
+    has_columns = any(key in row for key in options.media_keys.values())
+    _check_texts(placeholders, has_columns, options, draft)
+    identities: list[Any] = []
+    for spot in draft.parts:
+        _check_part(spot, placeholders, identities, reader, draft)
+
+    columns: dict[str, list[Medium] | None] = dict.fromkeys(_COLUMNS.values())
+    for modality in MODALITIES:
+        if modality not in present:
+            _compare(modality, placeholders[modality], 0, draft)
+            continue
+        items = _as_list(present[modality], modality, options, draft)
+        if items is not None:
+            columns[_COLUMNS[modality]] = [
+                _check_item(item, f"{_COLUMNS[modality]}[{index}]", modality, identities, reader, draft)
+                for index, item in enumerate(items)
+            ]
+            _compare(modality, placeholders[modality], len(items), draft)
+    return RowMedia(columns, identities)
+
+
+def _compare(modality: str, placeholders: int, media: int, draft: Draft) -> None:
+    column, mark = _COLUMNS[modality], PLACEHOLDERS[modality]
+    if placeholders == media:
+        return
+    if not media:
+        message = f"found {placeholders} {mark} in the prompt and no {column}"
+        draft.add("media.orphan_placeholder", column, message)
+    elif not placeholders:
+        draft.add("media.orphan_media", column, f"found {media} {column} and no {mark} in the prompt")
+    else:
+        message = f"found {placeholders} {mark} in the prompt and {media} {column}, expected as many"
+        draft.add("media.count_mismatch", column, message)
+
+
+def _check_texts(
+    placeholders: Counter[str], has_columns: bool, options: ContractOptions, draft: Draft
+) -> None:
+    for spot in draft.texts:
+        text = spot.value
+        for modality, mark in PLACEHOLDERS.items():
+            if count := text.count(mark):
+                placeholders[modality] += count
+                _check_role(spot, draft)
+        if _QUOTED.search(text):
+            draft.add("media.quoted_placeholder", spot.path, "found a placeholder in quotes or closed")
+        token = _VISION_TOKEN.search(text)
+        found = token.group() if token else next((t for t in options.special_tokens if t in text), None)
+        if found is not None:
+            draft.add("media.vision_token", spot.path, f"found {found}")
+        for match in _NEAR_MISS.finditer(text):
+            if match.group() not in PLACEHOLDERS.values():
+                strict = has_columns or options.has_processor
+                code = "media.near_miss" if strict else "media.lookalike"
+                draft.add(
+                    code, spot.path, f"found {match.group()[:40]}, expected <image>, <video> or <audio>"
+                )
+                break
+
+
+def _check_role(spot: Spot, draft: Draft) -> None:
+    if spot.role and spot.role != "user":
+        draft.add("media.unexpected_role", spot.path, f"found media in a message of the {spot.role}")
+
+
+def _check_part(
+    spot: Spot,
+    placeholders: Counter[str],
+    identities: list[Any],
+    reader: MediaReader,
+    draft: Draft,
+) -> None:
+    """A part without payload stands for the next item of the column; one with payload is a medium itself."""
+    modality = PART_MODALITY[spot.value["type"]]
+    _check_role(spot, draft)
+    payload = {key: value for key, value in spot.value.items() if key != "type"}
+    key = next((key for key in payload_keys(modality) if payload.get(key) is not None), None)
+    if key is None:
+        placeholders[modality] += 1
+        return
+    value = payload[key]
+    if type(value) is dict and type(value.get("url")) is str:
+        value = value["url"]
+    seen = reader.look(value, modality)
+    _report(seen, f"{spot.path}.{key}", draft)
+    identities.append([modality, seen.digest or seen.address])
+
+
+def payload_keys(modality: str) -> tuple[str, ...]:
+    """Keys under which an object may hold a medium, the first that is filled counts."""
+    return ("bytes", "path", modality, f"{modality}_url", f"input_{modality}", "url", "base64")
+
+
+def _as_list(value: Any, modality: str, options: ContractOptions, draft: Draft) -> list[Any] | None:
+    if type(value) is list:
+        return value
+    column = _COLUMNS[modality]
+    if type(value) in (str, dict, bytes) and options.wrap_scalars:
+        draft.healed.add("scalars_wrapped")
+        return [value] if value else []
+    draft.add("media.not_a_list", column, f"found {describe(value)}, expected a list")
+    return None
+
+
+def _check_item(
+    item: Any, path: str, modality: str, identities: list[Any], reader: MediaReader, draft: Draft
+) -> Medium:
+    options = reader.options
+    if type(item) is bytes and options.wrap_scalars:
+        draft.healed.add("scalars_wrapped")
+        item = {"bytes": item}
+    if type(item) is dict and None in item.values() and options.drop_nulls:
+        draft.healed.add("null_keys_dropped")
+        item = {key: value for key, value in item.items() if value is not None}
+    rest: dict[str, Any] = {}
+    data = None
+    if type(item) is dict:
+        key = next((key for key in payload_keys(modality) if key in item), None)
+        payload = None if key is None else item[key]
+        rest = {name: value for name, value in item.items() if name not in payload_keys(modality)}
+        if type(item.get("bytes")) is bytes:
+            data = item["bytes"]
+            # Kept as a null in its place, so that the keys come back in their order.
+            item = {**item, "bytes": None}
+        seen = reader.look(payload, modality)
+    else:
+        seen = reader.look(item, modality, bare=True)
+    _report(seen, path, draft)
+    text = encode(item, path, draft.found)
+    rest.pop("type", None)
+    identities.append(
+        [modality, seen.digest or seen.address, rest] if rest else [modality, seen.digest or seen.address]
+    )
+    return Medium(text or "null", data, seen.digest)
+
+
+def _report(seen: Seen, path: str, draft: Draft) -> None:
+    for code, message in seen.faults:
+        draft.add(code, path, message)

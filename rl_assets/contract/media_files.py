@@ -1,0 +1,190 @@
+"""Where media lie and whether they can be used: paths, data URIs, bytes, hosts; images are decoded."""
+
+import base64
+import binascii
+import io
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from rl_assets.contract.files import is_url
+from rl_assets.contract.jsontext import describe
+from rl_assets.contract.options import ContractOptions
+from rl_assets.store import digest_bytes, digest_file
+
+# Pillow reads more, among them formats whose decoders start other programs.
+IMAGE_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+MAX_ASPECT = 200
+_LONGEST_PATH = 4096
+
+Fault = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What looking at one medium gave.
+
+    Attributes:
+        digest: BLAKE2b of its bytes, None where they were not read.
+        address: the URL of a medium that is fetched later.
+        faults: code and message of each error and warning.
+    """
+
+    digest: str | None = None
+    address: str | None = None
+    faults: tuple[Fault, ...] = ()
+
+
+def _fault(code: str, message: str) -> Seen:
+    return Seen(faults=((code, message),))
+
+
+@dataclass
+class MediaReader:
+    """Looks at the media of one raw file.
+
+    Attributes:
+        options: of the contract.
+        folder: what media paths are relative to and may not leave; None where the raw file is remote.
+    """
+
+    options: ContractOptions
+    folder: Path | None
+    _files: dict[Path, Seen] = field(default_factory=dict)
+    _verdicts: dict[str, tuple[Fault, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def for_file(cls, source_file: str, options: ContractOptions, root: Path) -> "MediaReader":
+        """The reader for media of the raw file at a manifest's path."""
+        if options.media_root is not None:
+            folder: Path | None = root / os.path.expanduser(options.media_root)
+        else:
+            folder = None if is_url(source_file) else (root / source_file).parent
+        return cls(options, folder)
+
+    def look(self, payload: Any, modality: str, *, bare: bool = False) -> Seen:
+        """Find the medium that `payload` means, read it, and (an image) decode it.
+
+        Args:
+            payload: bytes, a path, a URL, a data URI, or (video) a list of frames.
+            bare: the payload stands in the list itself and not in an object.
+        """
+        if type(payload) is bytes:
+            if bare:
+                return _fault("media.bad_item", f"found {describe(payload)}, expected an object around them")
+            return self._judge(payload, modality)
+        if type(payload) is str and payload:
+            return self._look_up(payload, modality)
+        if type(payload) is list and payload and modality == "video":
+            return self._frames(payload)
+        if type(payload) is dict:
+            return self._look_inside(payload, modality)
+        expected = "a path, a data: URI or an object with bytes or path"
+        return _fault(
+            "media.bad_item",
+            f"found {'nothing' if payload is None else describe(payload)}, expected {expected}",
+        )
+
+    def _look_inside(self, payload: dict[str, Any], modality: str) -> Seen:
+        for key in ("bytes", "path", "url"):
+            if (value := payload.get(key)) is not None and type(value) is not dict:
+                return self.look(value, modality)
+        return _fault("media.bad_item", "found an object without bytes, path or url")
+
+    def _frames(self, frames: list[Any]) -> Seen:
+        seen = [self.look(frame, "image") for frame in frames]
+        faults = tuple(fault for frame in seen for fault in frame.faults)
+        digests = "".join(frame.digest or frame.address or "" for frame in seen)
+        return Seen(None if faults else digest_bytes(digests.encode()), faults=faults)
+
+    def _look_up(self, text: str, modality: str) -> Seen:
+        if text.startswith("data:"):
+            return self._data_uri(text, modality)
+        scheme = urlsplit(text).scheme if "://" in text[:20] else ""
+        if scheme in ("http", "https"):
+            host = urlsplit(text).hostname or ""
+            if host not in self.options.allowed_hosts:
+                return _fault("media.remote", f"found a medium on the host {host or '(none)'}")
+            return Seen(address=text)
+        if scheme == "file":
+            return self._file(unquote(urlsplit(text).path), modality)
+        if scheme:
+            return _fault("media.remote", f"found a medium under {scheme}://")
+        if len(text) > _LONGEST_PATH or "\0" in text or "\n" in text:
+            return _fault(
+                "media.bad_item", f"found {describe(text)}, which is no path; base64 needs `data:` before it"
+            )
+        return self._file(text, modality)
+
+    def _data_uri(self, text: str, modality: str) -> Seen:
+        head, comma, body = text.partition(",")
+        if not comma or not head.endswith(";base64"):
+            return _fault("media.bad_item", "found a data: URI that is not base64")
+        try:
+            data = base64.b64decode(body, validate=True)
+        except binascii.Error as error:
+            return _fault("media.unreadable", f"found base64 that cannot be decoded ({error})")
+        return self._judge(data, modality)
+
+    def _file(self, name: str, modality: str) -> Seen:
+        if self.folder is None:
+            return _fault("media.file_missing", "found a path in a remote raw file; set `media_root`")
+        path = self.folder / name
+        if (known := self._files.get(path)) is not None:
+            return known
+        seen = self._files[path] = self._open_file(path, name, modality)
+        return seen
+
+    def _open_file(self, path: Path, name: str, modality: str) -> Seen:
+        try:
+            real = path.resolve()
+            if not real.is_relative_to(self.folder.resolve()):  # type: ignore[union-attr]
+                return _fault("media.outside_folder", "found a path that leads out of the media folder")
+            if not real.is_file():
+                return _fault(
+                    "media.file_missing", f"found no file {path.name!r} in {path.parent.name or '/'!r}"
+                )
+            if modality == "image":
+                return self._judge(real.read_bytes(), modality)
+            if not real.stat().st_size:
+                return _fault("media.unreadable", "found an empty file")
+            return Seen(digest_file(real))
+        except (OSError, RuntimeError) as error:
+            return _fault("media.unreadable", f"found a file that cannot be opened ({type(error).__name__})")
+
+    def _judge(self, data: bytes, modality: str) -> Seen:
+        if not data:
+            return _fault("media.unreadable", "found no bytes at all")
+        digest = digest_bytes(data)
+        if modality != "image":
+            return Seen(digest)
+        if (faults := self._verdicts.get(digest)) is None:
+            faults = self._verdicts[digest] = tuple(image_faults(data, self.options.max_image_pixels))
+        return Seen(digest, faults=faults)
+
+
+def image_faults(data: bytes, max_pixels: int) -> list[Fault]:
+    """Decode an image to its last pixel and say what is wrong with it."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
+                width, height = image.size
+                if width * height > max_pixels or max(width, height) > MAX_ASPECT * min(width, height):
+                    return [("media.image_size", f"found {width} × {height} pixels")]
+                image.load()
+                mode = image.mode
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        return [("media.image_size", "found more pixels than Pillow takes")]
+    except Image.UnidentifiedImageError:
+        return [("media.unreadable", f"found {len(data)} bytes that are no image")]
+    except Exception as error:  # Pillow's decoders raise errors of any kind on hostile data.
+        if "truncated" in str(error).lower():
+            return [("media.truncated", f"found an image that breaks off ({str(error)[:80]})")]
+        return [("media.unreadable", f"found an image that cannot be decoded ({type(error).__name__})")]
+    return [] if mode == "RGB" else [("media.image_mode", f"found mode {mode}")]

@@ -1,0 +1,127 @@
+"""What a user may choose about the contract."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from rl_assets.contract.codes import CODES, Severity
+from rl_assets.contract.scorers import has_scorer
+from rl_assets.errors import InputError
+
+MODALITIES = ("image", "video", "audio")
+AGENT_NAMES = frozenset({"single_turn_agent", "tool_agent"})
+
+# Names that verl's dataset, trainer, agent loops or reward managers give to fields of their own; a user's
+# column of that name is overwritten or collides with them (`uid` has rules of its own).
+_RESERVED = """
+    raw_prompt dummy_tensor index tools_kwargs interaction_kwargs prompts responses input_ids attention_mask
+    position_ids response_mask loss_mask rm_scores token_level_scores token_level_rewards advantages returns
+    values old_log_probs ref_log_prob rollout_log_probs routed_experts multi_modal_inputs multi_modal_data
+    __num_turns__ num_turns turn_scores tool_rewards extra_fields extras min_global_steps max_global_steps
+    priority session_id global_steps validate __do_sample__ __rollout_n__ tool_extra_fields prompt_len
+    response_len request_id acc score pred
+"""
+RESERVED_COLUMNS = frozenset(_RESERVED.split())
+RESERVED_PREFIX = "user_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContractOptions:
+    """How raw rows are read, judged and healed. The defaults are the strict ones.
+
+    Attributes:
+        prompt_key, reward_fn_key: columns that hold the prompt and the data source.
+        image_key, video_key, audio_key: media columns; an empty string switches the modality off.
+        prompt_format: `messages` takes lists of messages, `text` takes plain text and makes it one user
+            message.
+        reserved_columns: `refuse` rejects a row with a column of a reserved name, `prefix` carries the
+            column as `user_<name>`.
+        known_data_sources: sources that the user's own scorer knows, besides verl's built-in table.
+        known_agent_names: agent loops of the user's own, besides verl's.
+        severities: `error` or `warning` by code, for the codes that `CODES` says are adjustable.
+        drop_nulls: heal keys with a null value in messages, parts, media items, tools and tools_kwargs.
+        wrap_scalars: heal a single media value by putting it into a list, and bare bytes by putting them
+            into an object.
+        parse_json: heal reward_model and extra_info that are JSON text of an object.
+        media_root: folder that media paths are relative to and may not leave, relative to the project's
+            root; by default the folder of the data file.
+        allowed_hosts: hosts from which media may be fetched later; nothing is fetched here.
+        has_processor: True applies the media rules in full to rows without media columns as well.
+        max_image_pixels: largest image, in pixels.
+        special_tokens: control tokens of the policy's tokenizer that stand for media, refused in text in
+            addition to those of well-known models.
+    """
+
+    prompt_key: str = "prompt"
+    reward_fn_key: str = "data_source"
+    image_key: str = "images"
+    video_key: str = "videos"
+    audio_key: str = "audios"
+    prompt_format: Literal["messages", "text"] = "messages"
+    reserved_columns: Literal["refuse", "prefix"] = "refuse"
+    known_data_sources: tuple[str, ...] = ()
+    known_agent_names: tuple[str, ...] = ()
+    severities: Mapping[str, Severity] = field(default_factory=dict)
+    drop_nulls: bool = True
+    wrap_scalars: bool = False
+    parse_json: bool = False
+    media_root: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    has_processor: bool = False
+    max_image_pixels: int = 89_478_485
+    special_tokens: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for code, severity in self.severities.items():
+            if code not in CODES:
+                raise InputError(
+                    field="severities",
+                    found=f"the code {code!r}",
+                    remedy="`rl-assets codes` lists the codes there are.",
+                )
+            if severity not in ("error", "warning"):
+                raise InputError(
+                    field=f"severities.{code}",
+                    found=repr(severity),
+                    expected="`error` or `warning`",
+                    remedy="Correct the value.",
+                )
+            if not CODES[code].adjustable:
+                raise InputError(
+                    field=f"severities.{code}",
+                    found=f"a severity for {code}, which is always an {CODES[code].severity}",
+                    remedy="Leave the code out: rows like that cannot be used.",
+                )
+
+    @cached_property
+    def severity(self) -> dict[str, Severity]:
+        """The severity of every code under these options."""
+        return {code: self.severities.get(code, rule.severity) for code, rule in CODES.items()}
+
+    @cached_property
+    def media_keys(self) -> dict[str, str]:
+        """Column of each modality that is switched on: `image`, `video`, `audio` in this order."""
+        keys = zip(MODALITIES, (self.image_key, self.video_key, self.audio_key), strict=True)
+        return {modality: key for modality, key in keys if key}
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """Columns that have a place of their own in the contract's schema."""
+        own = {self.prompt_key, self.reward_fn_key, "ability", "reward_model", "extra_info", "uid"}
+        return frozenset(own | set(self.media_keys.values()))
+
+    @cached_property
+    def reserved(self) -> frozenset[str]:
+        """Column names that a user's own column may not have; verl's names for renamed columns are among
+        them, since an accepted row comes out under verl's names."""
+        names = {"prompt", "data_source", "images", "videos", "audios"}
+        return (RESERVED_COLUMNS | names) - self.fields
+
+    def knows_source(self, source: str) -> bool:
+        """Whether a scorer is known for `data_source`."""
+        return has_scorer(source) or source in self.known_data_sources
+
+    def knows_agent(self, name: str) -> bool:
+        """Whether an agent loop of this name is known."""
+        return name in AGENT_NAMES or name in self.known_agent_names

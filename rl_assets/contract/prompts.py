@@ -1,0 +1,192 @@
+"""Rules on the prompt: messages, roles, content."""
+
+from typing import Any
+
+from rl_assets.contract.draft import Draft, Spot, has_null_key, without_null_keys
+from rl_assets.contract.jsontext import describe, quote
+from rl_assets.contract.options import ContractOptions
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_ANSWERABLE = frozenset({"user", "tool"})
+_ROLES_TEXT = "system, developer, user, assistant or tool"
+
+PART_MODALITY = {
+    "image": "image",
+    "image_url": "image",
+    "video": "video",
+    "video_url": "video",
+    "audio": "audio",
+    "audio_url": "audio",
+    "input_audio": "audio",
+}
+
+
+def check_prompt(prompt: Any, options: ContractOptions, draft: Draft) -> list[Any]:
+    """The row's messages, healed; what is wrong with them goes to `draft`.
+
+    Texts that may hold placeholders and all media parts are noted in `draft` for the media rules.
+    """
+    if prompt is None:
+        draft.add("prompt.missing", "prompt", f"found nothing in the column `{options.prompt_key}`")
+        return []
+    if options.prompt_format == "text":
+        if type(prompt) is not str:
+            draft.add("prompt.not_text", "prompt", f"found {describe(prompt)}, expected text")
+            return []
+        prompt = [{"role": "user", "content": prompt}] if prompt else []
+    elif type(prompt) is not list:
+        draft.add("prompt.not_a_list", "prompt", f"found {describe(prompt)}, expected a list of messages")
+        return []
+    if not prompt:
+        draft.add("prompt.empty", "prompt", "found no message, expected at least one")
+        return []
+
+    messages = prompt
+    for index, message in enumerate(prompt):
+        if type(message) is dict and len(message) == 2:
+            role, content = message.get("role"), message.get("content")
+            if type(content) is str and type(role) is str and role in ROLES and not _is_blank(role, content):
+                if "<" in content or "[" in content:
+                    draft.texts.append(Spot(f"prompt[{index}].content", role, content))
+                continue
+        healed = _check_message(message, f"prompt[{index}]", options, draft)
+        if healed is not message:
+            if messages is prompt:
+                messages = list(prompt)
+            messages[index] = healed
+    _check_order(messages, draft)
+    return messages
+
+
+def _is_blank(role: str, content: str) -> bool:
+    return role == "user" and (not content or content.isspace())
+
+
+def _check_message(message: Any, path: str, options: ContractOptions, draft: Draft) -> Any:
+    if type(message) is not dict:
+        draft.add("prompt.message_not_an_object", path, f"found {describe(message)}, expected an object")
+        return message
+    message = _heal_message(message, path, options, draft)
+    role = message.get("role")
+    if type(role) is not str or role not in ROLES:
+        found = quote(role) if type(role) is str else "no role" if role is None else describe(role)
+        hint = " (the message has the ShareGPT keys from/value)" if "from" in message else ""
+        draft.add("prompt.unknown_role", f"{path}.role", f"found {found}{hint}, expected {_ROLES_TEXT}")
+        if "from" in message:
+            return message
+        role = ""
+    calls = message.get("tool_calls")
+    if calls is not None and (type(calls) is not list or any(type(call) is not dict for call in calls)):
+        found = describe(calls)
+        draft.add("prompt.tool_calls", f"{path}.tool_calls", f"found {found}, expected a list of objects")
+    _check_content(message.get("content"), role, path, draft, may_be_null=role == "assistant" and bool(calls))
+    return message
+
+
+def _heal_message(
+    message: dict[Any, Any], path: str, options: ContractOptions, draft: Draft
+) -> dict[Any, Any]:
+    """The message without keys whose value is null (`content` may be null, rules on it follow).
+
+    In a columnar file every null key may be a filled-in one, however deep. In json a deep null was written
+    on purpose (an argument of a tool call), so only the keys of the message and of its parts are looked at.
+    """
+    content = message.get("content")
+    parts = content if type(content) is list else []
+    rest = {key: value for key, value in message.items() if key != "content"}
+    if draft.columnar:
+        hurt = has_null_key(rest) or has_null_key(parts)
+    else:
+        hurt = None in rest.values() or any(type(part) is dict and None in part.values() for part in parts)
+    if not hurt:
+        return message
+    if not options.drop_nulls:
+        draft.add("prompt.null_key", path, "found a key whose value is null")
+        return message
+    draft.healed.add("null_keys_dropped")
+    if draft.columnar:
+        return {
+            key: without_null_keys(value)
+            for key, value in message.items()
+            if key == "content" or value is not None
+        }
+    healed = {key: value for key, value in message.items() if key == "content" or value is not None}
+    if parts:
+        healed["content"] = [
+            {key: value for key, value in part.items() if value is not None} if type(part) is dict else part
+            for part in parts
+        ]
+    return healed
+
+
+def _check_content(content: Any, role: str, path: str, draft: Draft, *, may_be_null: bool) -> None:
+    path = f"{path}.content"
+    if content is None:
+        if not may_be_null:
+            draft.add("prompt.content_missing", path, "found no content, expected text or a list of parts")
+    elif type(content) is str:
+        if _is_blank(role, content):
+            draft.add("prompt.content_blank", path, f"found {describe(content)}, expected a question")
+        elif "<" in content or "[" in content:
+            draft.texts.append(Spot(path, role, content))
+    elif type(content) is list:
+        _check_parts(content, role, path, draft)
+    else:
+        draft.add("prompt.content_type", path, f"found {describe(content)}, expected text or a list of parts")
+
+
+def _check_parts(parts: list[Any], role: str, path: str, draft: Draft) -> None:
+    says_something = role != "user"
+    for index, part in enumerate(parts):
+        here = f"{path}[{index}]"
+        if type(part) is not dict:
+            draft.add("prompt.part_not_an_object", here, f"found {describe(part)}, expected an object")
+            says_something = True
+            continue
+        kind = part.get("type")
+        if kind == "text":
+            text = part.get("text")
+            if type(text) is not str:
+                draft.add("prompt.part_text", f"{here}.text", f"found {describe(text)}, expected text")
+                says_something = True
+            elif text and not text.isspace():
+                says_something = True
+                if "<" in text or "[" in text:
+                    draft.texts.append(Spot(f"{here}.text", role, text, in_part=True))
+        elif type(kind) is str and kind in PART_MODALITY:
+            says_something = True
+            draft.parts.append(Spot(here, role, part))
+        else:
+            found = quote(kind) if type(kind) is str else "no type" if kind is None else describe(kind)
+            draft.add(
+                "prompt.part_type", f"{here}.type", f"found {found}, expected text, image, video or audio"
+            )
+            says_something = True
+    if not says_something:
+        draft.add("prompt.content_blank", path, "found no text and no media, expected a question")
+
+
+def _check_order(messages: list[Any], draft: Draft) -> None:
+    last = messages[-1].get("role") if type(messages[-1]) is dict else None
+    if type(last) is str and last in ROLES and last not in _ANSWERABLE:
+        path = f"prompt[{len(messages) - 1}].role"
+        draft.add("prompt.last_role", path, f"found {quote(last)} at the end, expected user or tool")
+    if len(messages) == 1:
+        return
+    forms = set()
+    called = False
+    for index, message in enumerate(messages):
+        if type(message) is not dict:
+            continue
+        role = message.get("role")
+        if index and role == "system":
+            draft.add(
+                "prompt.system_not_first", f"prompt[{index}].role", "found a system message further down"
+            )
+        elif role == "assistant":
+            called = called or bool(message.get("tool_calls"))
+        elif role == "tool" and not called:
+            draft.add("prompt.tool_without_call", f"prompt[{index}]", "found no tool call before it")
+        forms.add(type(message.get("content")))
+    if str in forms and list in forms:
+        draft.add("prompt.mixed_content", "prompt", "found both text and lists of parts as content")

@@ -1,0 +1,259 @@
+"""Rows of a raw file, one at a time and exactly as written; what cannot be read is a row with a finding."""
+
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rl_assets.contract.arrow_rows import batch_rows
+from rl_assets.contract.codes import Finding
+from rl_assets.contract.files import Format, compression_of, open_raw
+from rl_assets.contract.json_stream import JsonStream, MalformedJson
+from rl_assets.contract.jsontext import decode, describe, dump_anything
+
+MAX_ROW_BYTES = 256 << 20
+_BATCH_BYTES = 32 << 20
+_MAX_BATCH_ROWS = 1024
+_BOM = b"\xef\xbb\xbf"
+
+_count_quotes = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class RawRow:
+    """One row as it stands in its file.
+
+    Attributes:
+        position: counted from 0; blank lines of a jsonl file do not count.
+        value: the row's columns, or None where there is no such thing.
+        findings: why there is none; empty for a readable row.
+        raw: the row's own bytes, where it was read from JSON text.
+        columnar: whether the row comes from a columnar file, where an absent key and a null look alike.
+    """
+
+    position: int
+    value: dict[str, Any] | None
+    findings: tuple[Finding, ...] = ()
+    raw: bytes | None = None
+    columnar: bool = False
+
+    def text(self) -> str:
+        """The row as text, for the table of rejected rows."""
+        if self.raw is None:
+            return dump_anything(self.value)
+        try:
+            return self.raw.strip().decode()
+        except UnicodeDecodeError:
+            return dump_anything(self.raw)
+
+
+def read_rows(path: str, kind: Format, root: Path) -> Iterator[RawRow]:
+    """The rows of one file in order. Memory does not grow with the file, except for a json file that
+    is one object around its records."""
+    if kind == "parquet":
+        with _seekable(path, root) as stream:
+            yield from _parquet_rows(stream)
+    elif kind == "jsonl" or _holds_lines(path, root):
+        yield from _line_rows(path, root)
+    else:
+        yield from _json_rows(path, root)
+
+
+def count_rows(path: str, kind: Format, root: Path) -> int:
+    """How many rows `read_rows` will give.
+
+    Raises:
+        OSError, pyarrow.ArrowException: the file cannot be opened, or a parquet file has no valid footer.
+    """
+    if kind == "parquet":
+        with _seekable(path, root) as stream, pq.ParquetFile(stream) as file:
+            return file.metadata.num_rows
+    if kind == "jsonl" or _holds_lines(path, root):
+        return sum(1 for _ in _lines(path, root))
+    return sum(1 for _ in _json_rows(path, root))
+
+
+@contextmanager
+def _uncompressed(path: str, root: Path) -> Iterator[BinaryIO]:
+    compression = compression_of(path)
+    with open_raw(path, root) as stream:
+        if compression is None:
+            yield stream
+        else:
+            with pa.CompressedInputStream(stream, compression) as plain:
+                yield io.BufferedReader(cast(io.RawIOBase, plain), 1 << 20)
+
+
+@contextmanager
+def _seekable(path: str, root: Path) -> Iterator[BinaryIO]:
+    if compression_of(path) is None:
+        with open_raw(path, root) as stream:
+            yield stream
+        return
+    with tempfile.TemporaryFile() as whole:
+        with _uncompressed(path, root) as stream:
+            shutil.copyfileobj(stream, whole, 1 << 20)
+        whole.seek(0)
+        yield cast(BinaryIO, whole)
+
+
+# Lines
+
+
+def _lines(path: str, root: Path) -> Iterator[tuple[int, bytes | None, Finding | None]]:
+    """Number (from 1) and bytes of every line that is not blank; or no bytes and why."""
+    number = 0
+    with _uncompressed(path, root) as stream:
+        while True:
+            number += 1
+            try:
+                line = stream.readline(MAX_ROW_BYTES)
+                if len(line) == MAX_ROW_BYTES and not line.endswith(b"\n"):
+                    _skip_line(stream)
+                    message = f"found a line ({number}) of more than {MAX_ROW_BYTES >> 20} MiB"
+                    yield number, None, Finding("file.row_too_large", None, message)
+                    continue
+            except (OSError, pa.ArrowException) as error:
+                yield (
+                    number,
+                    None,
+                    Finding("file.corrupt", None, f"found damage after line {number - 1}: {error}"),
+                )
+                return
+            if not line:
+                return
+            if number == 1 and line.startswith(_BOM):
+                line = line[len(_BOM) :]
+            if not line.isspace() and line:
+                yield number, line, None
+
+
+def _skip_line(stream: BinaryIO) -> None:
+    while (piece := stream.readline(1 << 20)) and not piece.endswith(b"\n"):
+        pass
+
+
+def _line_rows(path: str, root: Path) -> Iterator[RawRow]:
+    for position, (number, line, finding) in enumerate(_lines(path, root)):
+        if line is None:
+            yield RawRow(position, None, (cast(Finding, finding),))
+            continue
+        try:
+            value = decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            yield _explained(position, number, line)
+            continue
+        yield _json_row(position, value, line)
+
+
+def _json_row(position: int, value: Any, raw: bytes) -> RawRow:
+    if type(value) is not dict:
+        finding = Finding("row.not_an_object", None, f"found {describe(value)}, expected an object")
+        return RawRow(position, None, (finding,), raw)
+    # A key that stands twice is decoded once, so that a quotation mark is missing when encoded again.
+    try:
+        if raw.count(b'"') != _count_quotes(value).count(b'"') and (key := _repeated_key(raw)) is not None:
+            finding = Finding(
+                "row.duplicate_key", None, f"found the key {json.dumps(key)} twice in one object"
+            )
+            return RawRow(position, None, (finding,), raw)
+    except (UnicodeEncodeError, RecursionError):
+        pass
+    return RawRow(position, value, (), raw)
+
+
+def _repeated_key(raw: bytes) -> str | None:
+    repeated: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                repeated.append(key)
+            seen.add(key)
+
+    json.loads(raw, object_pairs_hook=look)
+    return repeated[0] if repeated else None
+
+
+def _explained(position: int, number: int, line: bytes) -> RawRow:
+    """A line that the fast decoder refused: its row where the values are merely odd, else why not."""
+    try:
+        return _json_row(position, json.loads(line.decode()), line)
+    except UnicodeDecodeError as error:
+        finding = Finding(
+            "text.not_utf8", None, f"found byte 0x{line[error.start]:02x} at column {error.start + 1}"
+        )
+    except json.JSONDecodeError as error:
+        message = f"found line {number} that is not JSON: {error.msg} at column {error.colno}"
+        finding = Finding("file.malformed_line", None, message)
+    except RecursionError:
+        finding = Finding("value.too_deep", None, "found a value nested beyond what can be read")
+    except ValueError as error:
+        finding = Finding("value.not_json", None, f"found a number that cannot be read ({error})")
+    return RawRow(position, None, (finding,), line)
+
+
+# A json file as one text
+
+
+def _holds_lines(path: str, root: Path) -> bool:
+    """Whether a .json file holds an object per line: its first line is one, and another line follows."""
+    lines = _lines(path, root)
+    first = next(lines, None)
+    if first is None or first[1] is None or not first[1].lstrip().startswith(b"{"):
+        return False
+    try:
+        decode(first[1])
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return next(lines, None) is not None
+
+
+def _json_rows(path: str, root: Path) -> Iterator[RawRow]:
+    position = 0
+    try:
+        with _uncompressed(path, root) as stream:
+            for value, text in JsonStream(stream, MAX_ROW_BYTES).records():
+                yield _json_row(position, value, text.encode("utf-8", "surrogatepass"))
+                position += 1
+    except MalformedJson as error:
+        yield RawRow(position, None, (Finding(error.code, None, str(error)),))
+    except (OSError, pa.ArrowException) as error:
+        yield RawRow(position, None, (Finding("file.corrupt", None, f"found damage: {error}"),))
+
+
+# Parquet
+
+
+def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
+    with pq.ParquetFile(stream, buffer_size=1 << 20) as file:
+        position = 0
+        for group in range(file.num_row_groups):
+            end = position + file.metadata.row_group(group).num_rows
+            try:
+                for batch in file.iter_batches(_batch_rows(file, group), row_groups=[group]):
+                    for value, finding in batch_rows(batch):
+                        yield RawRow(position, value, () if finding is None else (finding,), None, True)
+                        position += 1
+            except (OSError, pa.ArrowException) as error:
+                message = f"found damage in row group {group}: {str(error).splitlines()[0]}"
+                for lost in range(position, end):
+                    yield RawRow(lost, None, (Finding("file.corrupt", None, message),))
+            position = end
+
+
+def _batch_rows(file: pq.ParquetFile, group: int) -> int:
+    """Rows per batch, so that a batch of large media stays within tens of megabytes."""
+    metadata = file.metadata.row_group(group)
+    size = metadata.total_byte_size // max(metadata.num_rows, 1)
+    return max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(size, 1)))

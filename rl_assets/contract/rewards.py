@@ -1,0 +1,130 @@
+"""Rules on what the reward is made from: data_source, reward_model, extra_info."""
+
+from typing import Any
+
+import msgspec
+
+from rl_assets.contract import scorers
+from rl_assets.contract.draft import Draft, has_null_key, without_null_keys
+from rl_assets.contract.jsontext import decode, describe, quote
+from rl_assets.contract.options import ContractOptions
+
+
+def check_data_source(source: Any, options: ContractOptions, draft: Draft) -> str:
+    """The row's data_source, or "" where there is none."""
+    if type(source) is not str or not source or source.isspace():
+        draft.add("data_source.missing", "data_source", f"found {describe(source)}, expected a name")
+        return ""
+    if not options.knows_source(source):
+        draft.add("data_source.unknown", "data_source", f"found {quote(source)}, which no scorer reads")
+    return source
+
+
+def check_reward_model(model: Any, source: str, options: ContractOptions, draft: Draft) -> dict[str, Any]:
+    """The row's reward_model; its ground truth is judged by the scorer of `source`."""
+    if model is None:
+        draft.add("reward_model.missing", "reward_model", "found nothing, expected an object")
+        return {}
+    model = _as_object(model, "reward_model", options, draft)
+    if model is None:
+        return {}
+    truth = model.get("ground_truth")
+    path = "reward_model.ground_truth"
+    if truth is None:
+        if "ground_truth" not in model or model.get("style") != "model":
+            found = "null" if "ground_truth" in model else "no such key"
+            draft.add("reward_model.ground_truth_missing", path, f"found {found}, expected the right answer")
+    elif (expected := scorers.expected_truth(source, truth)) is not None:
+        message = f"found {describe(truth)}, expected {expected} for {quote(source)}"
+        draft.add("reward_model.ground_truth_type", path, message)
+    elif scorers.is_unreachable(source, truth):
+        draft.add("reward_model.unreachable", path, "found a comma, a space or a dollar sign in the number")
+    return model
+
+
+def check_extra_info(info: Any, index: int, options: ContractOptions, draft: Draft) -> dict[str, Any]:
+    """The row's extra_info with an index: its own, or the one given."""
+    if info is None:
+        draft.healed.add("index_assigned")
+        return {"index": index}
+    info = _as_object(info, "extra_info", options, draft)
+    if info is None:
+        return {}
+    own = info.get("index")
+    if own is None:
+        draft.healed.add("index_assigned")
+        info = {**info, "index": index}
+    elif type(own) is not int and type(own) is not str:
+        draft.add("extra_info.index_type", "extra_info.index", f"found {describe(own)}, expected a number")
+    return info if _TRAINER_FIELDS.isdisjoint(info) else _check_trainer_fields(info, options, draft)
+
+
+_TRAINER_FIELDS = frozenset({"tools_kwargs", "need_tools_kwargs", "tool_selection", "interaction_kwargs"})
+
+
+def _check_trainer_fields(info: dict[str, Any], options: ContractOptions, draft: Draft) -> dict[str, Any]:
+    """`info` with its tools_kwargs healed, after a look at the other fields that agents read."""
+    if "tools_kwargs" in info:
+        info = _check_tools_kwargs(info, options, draft)
+    need = info.get("need_tools_kwargs")
+    names = info.get("tool_selection")
+    interaction = info.get("interaction_kwargs")
+    if need is not None and type(need) is not bool:
+        _wrong_field("need_tools_kwargs", need, "true or false", draft)
+    if names is not None and not (type(names) is list and all(type(name) is str for name in names)):
+        _wrong_field("tool_selection", names, "a list of tool names", draft)
+    if interaction is not None and type(interaction) is not dict:
+        _wrong_field("interaction_kwargs", interaction, "an object", draft)
+    if need is True and not info.get("tools_kwargs"):
+        draft.add("extra_info.tools_kwargs_missing", "extra_info.tools_kwargs", "found none")
+    return info
+
+
+def _wrong_field(key: str, value: Any, expected: str, draft: Draft) -> None:
+    draft.add("extra_info.field_type", f"extra_info.{key}", f"found {describe(value)}, expected {expected}")
+
+
+def _check_tools_kwargs(info: dict[str, Any], options: ContractOptions, draft: Draft) -> dict[str, Any]:
+    """`info` with tools_kwargs that name only the tools that the row uses.
+
+    A tool whose value is null looks present to a tool agent and fails inside it. In a columnar file all
+    nulls below are fillings too; in json a deeper null was written on purpose.
+    """
+    tools = info["tools_kwargs"]
+    path = "extra_info.tools_kwargs"
+    shallow = tools is None or (type(tools) is dict and None in tools.values())
+    if shallow or (draft.columnar and has_null_key(tools)):
+        if not options.drop_nulls:
+            draft.add("extra_info.tools_kwargs_type", path, "found a tool whose value is null")
+            return info
+        draft.healed.add("null_keys_dropped")
+        if tools is None:
+            return {key: value for key, value in info.items() if key != "tools_kwargs"}
+        healed = (
+            without_null_keys(tools) if draft.columnar else {k: v for k, v in tools.items() if v is not None}
+        )
+        info = {**info, "tools_kwargs": healed}
+        tools = healed
+    if type(tools) is not dict:
+        draft.add("extra_info.tools_kwargs_type", path, f"found {describe(tools)}, expected an object")
+        return info
+    for name, value in tools.items():
+        if type(value) is not dict:
+            message = f"found {describe(value)} for {quote(str(name))}, expected an object"
+            draft.add("extra_info.tools_kwargs_type", path, message)
+    return info
+
+
+def _as_object(value: Any, path: str, options: ContractOptions, draft: Draft) -> dict[str, Any] | None:
+    if type(value) is dict:
+        return value
+    if type(value) is str and options.parse_json:
+        try:
+            parsed = decode(value)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            parsed = None
+        if type(parsed) is dict:
+            draft.healed.add("json_text_parsed")
+            return parsed
+    draft.add(f"{path}.not_an_object", path, f"found {describe(value)}, expected an object")
+    return None

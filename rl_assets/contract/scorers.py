@@ -1,0 +1,79 @@
+"""Which ground truths verl's built-in scorers accept, by data_source.
+
+verl chooses a scorer by the exact name of the source (and by the prefix `aime`); a scorer that is given a
+ground truth of another type than it reads mostly returns 0 without a word.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+SOURCE_PREFIX = "aime"
+
+Check = Callable[[Any], str | None]
+
+
+def _text(truth: Any) -> str | None:
+    return None if type(truth) is str else "text"
+
+
+def _text_or_number(truth: Any) -> str | None:
+    return None if type(truth) in (str, int, float) else "text or a number"
+
+
+def _search_targets(truth: Any) -> str | None:
+    target = truth.get("target") if type(truth) is dict else None
+    if type(target) is str or (type(target) is list and target and all(type(t) is str for t in target)):
+        return None
+    return 'an object {"target": text or a list of texts}'
+
+
+def _test_cases(truth: Any) -> str | None:
+    if type(truth) is str:
+        try:
+            truth = msgspec.json.decode(truth)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            truth = None
+    if type(truth) is dict and ({"inputs", "outputs"} <= truth.keys() or "assert_case" in truth):
+        return None
+    return "an object (or its JSON text) with `inputs` and `outputs`, or with `assert_case`"
+
+
+_GSM8K = "openai/gsm8k"
+_SOURCES: dict[Check, str] = {
+    _text: (
+        f"{_GSM8K} lighteval/MATH DigitalLearningGmbH/MATH-lighteval HuggingFaceH4/MATH-500"
+        " math_dapo math math_dapo_reasoning hiyouga/geometry3k"
+    ),
+    _text_or_number: (
+        "numina_aops_forum numina_synthetic_math numina_amc_aime numina_synthetic_amc numina_cn_k12"
+        " numina_olympiads"
+    ),
+    _test_cases: "codecontests apps codeforces taco",
+    _search_targets: (
+        "searchR1_nq searchR1_triviaqa searchR1_popqa searchR1_hotpotqa searchR1_2wikimultihopqa"
+        " searchR1_musique searchR1_bamboogle"
+    ),
+}
+_CHECKS: dict[str, Check] = {source: check for check, names in _SOURCES.items() for source in names.split()}
+
+
+def has_scorer(source: str) -> bool:
+    """Whether verl's built-in table has a scorer for this data_source."""
+    return source in _CHECKS or source.startswith(SOURCE_PREFIX)
+
+
+def expected_truth(source: str, truth: Any) -> str | None:
+    """What the built-in scorer of `source` expects instead of `truth`; None where it takes it (or where
+    no built-in scorer reads the source)."""
+    check = _CHECKS.get(source)
+    if check is None:
+        check = _text if source.startswith(SOURCE_PREFIX) else None
+    return check(truth) if check else None
+
+
+def is_unreachable(source: str, truth: Any) -> bool:
+    """Whether no response can score: the gsm8k scorer compares text, after it has taken commas and
+    dollar signs out of the response (but not out of the ground truth)."""
+    return source == _GSM8K and type(truth) is str and any(mark in truth for mark in ", $")

@@ -1,0 +1,27 @@
+"""The door: what `workspace.yaml` and `[tool.dg]` load."""
+
+import warnings
+from pathlib import Path
+
+import dagster as dg
+
+# Dagster warns about beta arguments that its own asset-check code passes on.
+warnings.filterwarnings("ignore", category=dg.BetaWarning)
+
+_PACKAGE = Path(__file__).parent
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Every dataset under `rl_assets/defs`, the store of assets, and the executor."""
+    from rl_assets.io_managers import StoreIOManager
+    from rl_assets.store import storage_root
+
+    return dg.Definitions.merge(
+        dg.load_from_defs_folder(path_within_project=_PACKAGE),
+        dg.Definitions(
+            resources={"io_manager": StoreIOManager(root=str(storage_root(_PACKAGE.parent)))},
+            # The graph of a dataset is a line, so a process for every step would only add start-ups.
+            executor=dg.in_process_executor,
+        ),
+    )

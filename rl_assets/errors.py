@@ -1,0 +1,50 @@
+"""The one error that users meet: it says where, what was found, what was expected, and what to do."""
+
+from pathlib import PurePath
+
+
+class InputError(ValueError):
+    """Something that a user gave (a file, a row, a setting, a checkpoint) cannot be used.
+
+    The message is built from the parts, so that every error of the project reads alike::
+
+        data/math/train.jsonl, row 12: field `reward_model`: found the text "72", expected an object
+        with `ground_truth`. Store the object itself, not its JSON text.
+
+    Attributes:
+        file: the file at fault, as the user wrote it, or None.
+        row: position of the row in that file, counted from 0, or None.
+        field: path of the field (``prompt[2].content``) or setting (``data.train_files``), or None.
+        found: what is there.
+        expected: what would have been accepted, or None where `found` says it all.
+        remedy: what to do about it.
+    """
+
+    def __init__(
+        self,
+        *,
+        found: str,
+        remedy: str,
+        expected: str | None = None,
+        file: str | PurePath | None = None,
+        row: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.file = None if file is None else str(file)
+        self.row = row
+        self.field = field
+        self.found = found
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        place = self.file or ""
+        if self.row is not None:
+            place += f"{', ' if place else ''}row {self.row}"
+        if self.field:
+            place += f"{': ' if place else ''}field `{self.field}`"
+        finding = f"found {self.found}"
+        if self.expected:
+            finding += f", expected {self.expected}"
+        return f"{place + ': ' if place else ''}{finding}. {self.remedy}"

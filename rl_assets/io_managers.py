@@ -1,0 +1,77 @@
+"""How assets are kept: tables as Parquet, manifests as JSON, each put in place in one step."""
+
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pyarrow as pa
+from pydantic import BaseModel
+from upath import UPath
+
+from rl_assets.errors import InputError
+from rl_assets.store import Table, publish_file, write_file
+
+
+class StoreIOManager(dg.ConfigurableIOManager):
+    """Keeps an asset `<dataset>/<name>` at `<root>/<dataset>/<name>.parquet` or `….json`.
+
+    An asset returns a `Table` (a finished Parquet file in a staging folder, which is moved into place) or
+    a pydantic model. A consumer says by its annotation what it wants: `Table` to read in batches,
+    `pyarrow.Table` or `pandas.DataFrame` to have it in memory, or the model's class.
+    """
+
+    root: str
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Publish a staged table or a manifest, replacing what was there in one step.
+
+        Raises:
+            TypeError: the asset returned something else.
+        """
+        if isinstance(obj, Table):
+            path = self._path(context.asset_key, ".parquet")
+            publish_file(obj.path, path)
+        elif isinstance(obj, BaseModel):
+            path = self._path(context.asset_key, ".json")
+            write_file(path, obj.model_dump_json(indent=2).encode())
+        else:
+            raise TypeError(
+                f"{context.asset_key.to_user_string()} returned {type(obj).__name__}: return a Table or a "
+                "pydantic model, or a MaterializeResult without a value"
+            )
+        context.add_output_metadata({"path": dg.MetadataValue.path(str(path))})
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """The asset as the consumer's annotation asks for it.
+
+        Raises:
+            InputError: the asset was never materialised, or lies elsewhere.
+            TypeError: the annotation is none of the kinds above.
+        """
+        wanted = context.dagster_type.typing_type
+        if isinstance(wanted, type) and issubclass(wanted, BaseModel):
+            return wanted.model_validate_json(self._existing(context.asset_key, ".json").read_bytes())
+        if wanted not in (Table, pa.Table, pd.DataFrame):
+            raise TypeError(
+                f"input {context.name}: found the annotation {wanted}, expected Table, pyarrow.Table, "
+                "pandas.DataFrame or a manifest's class"
+            )
+        table = Table(self._existing(context.asset_key, ".parquet"))
+        if wanted is Table:
+            return table
+        return table.read() if wanted is pa.Table else table.read().to_pandas()
+
+    def _path(self, key: dg.AssetKey, suffix: str) -> UPath:
+        *folders, name = key.path
+        return UPath(self.root).joinpath(*folders, name + suffix)
+
+    def _existing(self, key: dg.AssetKey, suffix: str) -> UPath:
+        path = self._path(key, suffix)
+        if not path.exists():
+            raise InputError(
+                file=str(path),
+                found="nothing",
+                expected=f"the asset {key.to_user_string()}",
+                remedy="Materialise it first (Materialize all does it in order).",
+            )
+        return path

@@ -1,0 +1,87 @@
+"""One row per response: the arguments of a reward function, and what traces them back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from upath import UPath
+
+from rl_assets.progress import Log, Progress
+from rl_assets.store import Table, TableWriter, to_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rl_assets.protocol import DataProto, ShardManifest
+
+REWARD_INPUT_SCHEMA = pa.schema(
+    [
+        pa.field("uid", pa.string(), nullable=False),
+        pa.field("sample_index", pa.int32(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("data_source", pa.string(), nullable=False),
+        pa.field("solution_str", pa.string(), nullable=False),
+        pa.field("ground_truth", pa.string(), nullable=False),
+        pa.field("extra_info", pa.string(), nullable=False),
+        pa.field("finish_reason", pa.string(), nullable=False),
+        pa.field("response_length", pa.int32(), nullable=False),
+        pa.field("source_file", pa.string(), nullable=False),
+        pa.field("source_row", pa.int64(), nullable=False),
+    ]
+)
+"""`ground_truth` and `extra_info` are JSON text, so that a value keeps its type (`"72"` is a text, `72` a
+number); everything else is plain."""
+
+
+def build_reward_inputs(
+    rollouts: "ShardManifest",
+    root: Path | UPath,
+    tokenizer: "PreTrainedTokenizerBase",
+    *,
+    folder: Path,
+    log: Log,
+) -> Table:
+    """Decode every response and put it beside the reward fields of its prompt.
+
+    `solution_str` is what verl's reward managers make of a response: its ids up to the valid length (the
+    sum of the attention mask over the response columns), decoded without special tokens.
+
+    Args:
+        rollouts: the manifest of the rollout shards.
+        root: the folder in which the shards lie.
+        tokenizer: the policy's.
+        folder: where the table is written.
+        log: receives progress lines.
+    """
+    from rl_assets.protocol import read_shard
+
+    progress = Progress(log, "reward inputs", rollouts.rows, "responses")
+    with TableWriter(folder / "reward_inputs.parquet", REWARD_INPUT_SCHEMA) as writer:
+        for ref in rollouts.shards:
+            writer.write_rows(_rows(read_shard(root, ref), tokenizer))
+            progress.add(ref.rows)
+    progress.close()
+    return writer.table
+
+
+def _rows(data: "DataProto", tokenizer: "PreTrainedTokenizerBase") -> Iterator[dict[str, Any]]:
+    responses = data.batch["responses"]
+    lengths = data.batch["attention_mask"][:, -responses.shape[1] :].sum(-1).tolist()
+    valid = [ids[:length] for ids, length in zip(responses.tolist(), lengths, strict=True)]
+    solutions = tokenizer.batch_decode(valid, skip_special_tokens=True)
+    fields = data.non_tensor_batch
+    for index, solution in enumerate(solutions):
+        yield {
+            "uid": fields["uid"][index],
+            "sample_index": fields["sample_index"][index],
+            "split": fields["split"][index],
+            "data_source": fields["data_source"][index],
+            "solution_str": solution,
+            "ground_truth": to_json(fields["reward_model"][index]["ground_truth"]),
+            "extra_info": to_json(fields["extra_info"][index]),
+            "finish_reason": fields["finish_reason"][index],
+            "response_length": lengths[index],
+            "source_file": fields["source_file"][index],
+            "source_row": fields["source_row"][index],
+        }

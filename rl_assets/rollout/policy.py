@@ -1,0 +1,251 @@
+"""A policy ready to generate: the model on its device, and the token ids that generation needs to know."""
+
+import contextlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from rl_assets.errors import InputError
+from rl_assets.progress import Log
+from rl_assets.rollout.devices import device_lock, release_memory
+from rl_assets.rollout.fingerprint import policy_fingerprint, policy_folder
+
+# Attributes of a config that name a placeholder which stands for media in a prompt.
+_MEDIA_TOKENS = tuple(
+    f"{modality}_token_{kind}" for modality in ("image", "video", "audio") for kind in ("id", "index")
+)
+
+
+@dataclass
+class Policy:
+    """A loaded policy. Close it (or use it as a context manager) to free its memory and its device.
+
+    Attributes:
+        model: a `transformers` model with a language-model head, in eval mode, on `device`.
+        folder: where its files lie.
+        fingerprint: digest of these files, see `policy_fingerprint`.
+        device: where it computes.
+        dtype: of its weights.
+        eos_token_ids: each of these ends a response.
+        pad_token_id: fills rows up; may be one of the EOS ids.
+        blocked_token_ids: placeholders of media, never sampled.
+        mrope: whether positions have three rows (time, height, width), as in Qwen's VL models.
+    """
+
+    model: Any
+    folder: Path
+    fingerprint: str
+    device: torch.device
+    dtype: torch.dtype
+    eos_token_ids: tuple[int, ...]
+    pad_token_id: int
+    blocked_token_ids: tuple[int, ...] = ()
+    mrope: bool = False
+    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The policy's tokenizer, loaded on first use.
+
+        Raises:
+            InputError: the folder holds none that loads.
+        """
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(self.folder)
+        except (OSError, ValueError, ImportError) as error:
+            raise _unusable(self.folder, error, "Save the tokenizer beside the policy.") from error
+
+    @property
+    def text_config(self) -> Any:
+        """The config of the language model, also within a vision-language model."""
+        return self.model.config.get_text_config(decoder=True)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids the model knows."""
+        return self.text_config.vocab_size
+
+    def close(self) -> None:
+        """Let go of the model and of its device's lock."""
+        self.model = None
+        release_memory(self.device)
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def load_policy(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attn_implementation: str = "auto",
+    trust_remote_code: bool = False,
+    log: Log | None = None,
+) -> Policy:
+    """Load a policy for generation.
+
+    On a CUDA device it waits until no other process holds the device (see `device_lock`), and holds it
+    until the policy is closed.
+
+    Args:
+        path: a local folder, or a hub id.
+        device: ``auto`` (CUDA where there is one, else CPU) or a torch device such as ``cuda:1``.
+        dtype: ``auto`` (bfloat16 on CUDA, float32 on CPU) or the name of a torch dtype.
+        attn_implementation: ``auto`` (``sdpa`` where the model has it, else ``eager``), or one of the two.
+        trust_remote_code: whether Python code in the folder may be run.
+        log: told when it waits for a device.
+
+    Raises:
+        InputError: anything that is wrong with the folder, its files, or a setting.
+    """
+    where = _device(device)
+    precision = _dtype(dtype, where)
+    if attn_implementation not in ("auto", "sdpa", "eager"):
+        raise InputError(
+            field="rollout.attn_implementation",
+            found=repr(attn_implementation),
+            expected="auto, sdpa or eager",
+            remedy="The decoding loop shares one padded batch, which other implementations do not serve.",
+        )
+    folder = policy_folder(path)
+    fingerprint = policy_fingerprint(folder)
+    with contextlib.ExitStack() as held:
+        held.enter_context(device_lock(where, log))
+        model = _load_model(folder, precision, attn_implementation, trust_remote_code)
+        try:
+            model = model.eval().requires_grad_(False).to(where)
+        except torch.OutOfMemoryError as error:
+            raise _unusable(folder, error, "Free the device, or use a larger one.") from error
+        eos, pad = _special_tokens(model, folder)
+        config = model.config
+        named = (getattr(config, name, None) for name in _MEDIA_TOKENS)
+        return Policy(
+            model=model,
+            folder=folder,
+            fingerprint=fingerprint,
+            device=where,
+            dtype=precision,
+            eos_token_ids=eos,
+            pad_token_id=pad,
+            blocked_token_ids=tuple(sorted({token for token in named if token is not None})),
+            mrope="mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {}),
+            _held=held.pop_all(),
+        )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+        if device.type == "cuda":
+            device = torch.device("cuda", device.index or 0)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            field="rollout.device",
+            found=f"{name!r} ({str(error).splitlines()[0]})",
+            expected="auto, cpu, or a CUDA device that this machine has",
+            remedy="Correct the device.",
+        ) from error
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InputError(
+            field="rollout.dtype",
+            found=repr(name),
+            expected="auto, float32, bfloat16 or float16",
+            remedy="Correct the dtype.",
+        )
+    return dtype
+
+
+def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> Any:
+    import transformers
+
+    options = {"trust_remote_code": trust_remote_code, "local_files_only": True}
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, **options)
+    except (OSError, ValueError, KeyError) as error:
+        raise _unusable(folder, error, "Check config.json, or update transformers.") from error
+    auto = _auto_class(config, folder)
+    try:
+        model, report = auto.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation=None if attention == "auto" else attention,
+            output_loading_info=True,
+            **options,
+        )
+    except Exception as error:  # safetensors, torch and transformers share no base class for a broken file
+        raise _unusable(
+            folder, error, "The weights may be cut short or of another model: save them again."
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InputError(
+            file=folder,
+            found=f"weights without {len(missing)} of the model's parameters ({missing[0]}, …)",
+            expected="every parameter that config.json asks for",
+            remedy="Save the whole policy again; nothing may be left at random values.",
+        )
+    return model
+
+
+def _auto_class(config: Any, folder: Path) -> Any:
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    kind = type(config)
+    sees = getattr(config, "vision_config", None) is not None
+    if sees and kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return transformers.AutoModelForImageTextToText
+    generates = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in (
+        getattr(config, "auto_map", None) or {}
+    )
+    if not generates or getattr(config, "is_encoder_decoder", False):
+        raise InputError(
+            file=folder,
+            found=f"a model of type {config.model_type!r}",
+            expected="a causal language model, or a vision-language model that generates text",
+            remedy="Name another policy.",
+        )
+    return transformers.AutoModelForCausalLM
+
+
+def _special_tokens(model: Any, folder: Path) -> tuple[tuple[int, ...], int]:
+    settings, config = model.generation_config, model.config.get_text_config(decoder=True)
+    eos = (
+        settings.eos_token_id if settings.eos_token_id is not None else getattr(config, "eos_token_id", None)
+    )
+    if eos is None:
+        raise InputError(
+            file=folder / "generation_config.json",
+            field="eos_token_id",
+            found="nothing",
+            expected="the token id (or ids) that ends a response",
+            remedy="Add it: without it every response would run to its limit.",
+        )
+    ends = (eos,) if isinstance(eos, int) else tuple(eos)
+    pads = (settings.pad_token_id, getattr(config, "pad_token_id", None), ends[0])
+    return ends, next(pad for pad in pads if pad is not None and pad >= 0)
+
+
+def _unusable(folder: Path, error: Exception, remedy: str) -> InputError:
+    lines = str(error).strip().splitlines() or [""]
+    return InputError(file=folder, found=f"{type(error).__name__}: {lines[0][:300]}", remedy=remedy)

@@ -1,0 +1,290 @@
+"""What a `defs.yaml` may say: plain pydantic models, usable without Dagster.
+
+Keys below `data` and `rollout` carry verl's names, so that a `data:` block of a verl configuration can be
+pasted. A key of verl's that has no effect in verl is honoured here or refused by name.
+"""
+
+from typing import Annotated, Any, Literal
+from zoneinfo import available_timezones
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Paths = str | list[str]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class DataSpec(_Spec):
+    """verl's `data:` block: where the rows are, what their columns are called, how long a prompt may be."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["train_files"]}, {"required": ["val_files"]}]}
+    )
+
+    train_files: Paths = Field(default_factory=list)
+    """Raw files that are rolled out in training mode: paths, globs or folders, relative to the project's
+    top folder. parquet, json and jsonl."""
+
+    val_files: Paths = Field(default_factory=list)
+    """Raw files that are rolled out in validation mode (`rollout.val_kwargs`)."""
+
+    train_max_samples: int = Field(-1, ge=-1)
+    """Take at most this many train prompts to the shards; -1 takes all. The choice is made after the
+    length filter (verl makes it before) and by uid, so it is the same on every rebuild."""
+
+    val_max_samples: int = Field(-1, ge=-1)
+    """The same for validation prompts."""
+
+    prompt_key: str = "prompt"
+    """Column that holds the list of messages."""
+
+    reward_fn_key: str = "data_source"
+    """Column that names the source of a row, by which the scorer is chosen."""
+
+    max_prompt_length: int = Field(512, ge=1)
+    """Longest rendered prompt in tokens, chat template and tools included; a prompt of exactly this
+    length is kept."""
+
+    max_response_length: int = Field(512, ge=1)
+    """Longest response in tokens."""
+
+    filter_overlong_prompts: bool = True
+    """True sets overlong prompts aside in `overlong_rows`. False makes an overlong prompt an error that
+    stops the run: no prompt is ever cut."""
+
+    image_key: str = "images"
+    """Column that holds a row's images; an empty string means that there are none."""
+
+    video_key: str = "videos"
+    """Column that holds a row's videos."""
+
+    audio_key: str = "audios"
+    """Column that holds a row's audio clips."""
+
+    apply_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for the chat template, such as `enable_thinking: false`."""
+
+    tool_config_path: str | None = None
+    """YAML file of tool schemas in verl's form; they are rendered into every prompt and counted."""
+
+    trust_remote_code: bool = False
+    """Let the policy's repository run code of its own when its tokenizer or model is loaded."""
+
+    train_batch_size: int | None = Field(None, ge=1)
+    """The trainer's batch size. A check warns when fewer train prompts than this survive."""
+
+    truncation: Literal["error"] = "error"
+    """Only `error`: cutting a prompt changes the question, so overlong prompts are set aside instead."""
+
+    tokenizer: None = None
+    """Only null, as in verl, where it has no effect: the tokenizer is the policy's (`policy.path`)."""
+
+    function_tool_path: None = None
+    """Only null: tools are read as schemas (`tool_config_path`), no Python file is run for them."""
+
+    return_raw_chat: Literal[True] = True
+    """Only true, as in verl: `raw_prompt` is in every shard."""
+
+    return_raw_input_ids: Literal[False] = False
+    """Only false: the ids of the rendered prompt are in every shard as `prompt_ids`."""
+
+    return_full_prompt: Literal[False] = False
+    """Only false: it has no effect in verl."""
+
+    return_multi_modal_inputs: Literal[True] = True
+    """Only true, as in verl: it has no effect there."""
+
+    mm_processor_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=0)
+    """Only empty: no media processor runs."""
+
+    gen_batch_size: int | None = None
+    """Belongs to the trainer's loader; no asset depends on it."""
+
+    val_batch_size: int | None = None
+    """Belongs to the trainer's loader; no asset depends on it."""
+
+    shuffle: bool = True
+    """Belongs to the trainer's loader; shards are ordered by uid."""
+
+    validation_shuffle: bool = False
+    """Belongs to the trainer's loader; shards are ordered by uid."""
+
+    seed: int | None = None
+    """Belongs to the trainer's loader; the seed of the rollouts is `rollout.seed`."""
+
+    dataloader_num_workers: int = 8
+    """Belongs to the trainer's loader; no asset depends on it."""
+
+    filter_overlong_prompts_workers: int | None = None
+    """No effect: the length gate sizes its own pool by the machine's cores."""
+
+    image_patch_size: int | None = None
+    """No effect: the patch size is the processor's own (verl's default of 14 shadows it)."""
+
+    use_shm: bool = False
+    """Belongs to the trainer's loader; no asset depends on it."""
+
+    @model_validator(mode="after")
+    def _has_files(self) -> "DataSpec":
+        if not self.train_paths and not self.val_paths:
+            raise ValueError("data.train_files and data.val_files are both empty: name at least one raw file")
+        return self
+
+    @property
+    def train_paths(self) -> list[str]:
+        """`train_files` as a list."""
+        return [self.train_files] if isinstance(self.train_files, str) else list(self.train_files)
+
+    @property
+    def val_paths(self) -> list[str]:
+        """`val_files` as a list."""
+        return [self.val_files] if isinstance(self.val_files, str) else list(self.val_files)
+
+    def max_samples(self, split: str) -> int | None:
+        """The cap on prompts of `split` ("train" or "val"), or None where there is none."""
+        cap = self.train_max_samples if split == "train" else self.val_max_samples
+        return None if cap < 0 else cap
+
+
+class PolicySpec(_Spec):
+    """The checkpoint that answers the prompts; its tokenizer and chat template render them."""
+
+    path: str
+    """A local folder (relative to the project's top folder) or a hub id."""
+
+    device: str = "auto"
+    """`auto` is CUDA where there is one and the CPU otherwise; or `cpu`, `cuda`, `cuda:1`."""
+
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """`auto` is bfloat16 on CUDA and float32 on the CPU."""
+
+    attn_implementation: str = "auto"
+    """`auto` is flash attention where it is installed and the device has it, and sdpa otherwise."""
+
+
+class ValKwargs(_Spec):
+    """verl's `val_kwargs`: how the prompts of `val_files` are answered."""
+
+    n: int = Field(1, ge=1)
+    """Responses per prompt."""
+
+    do_sample: bool = False
+    """False, or a temperature of 0, is greedy."""
+
+    temperature: float = Field(0.0, ge=0)
+    """Sampling temperature."""
+
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus sampling; 1 is off."""
+
+    top_k: int = Field(-1, ge=-1)
+    """Sample among this many tokens; -1 is off."""
+
+
+class RolloutSpec(_Spec):
+    """verl's `actor_rollout_ref.rollout` block, for Hugging Face generate."""
+
+    name: Literal["hf"] = "hf"
+    """The engine."""
+
+    n: int = Field(1, ge=1)
+    """Responses per train prompt."""
+
+    do_sample: bool = True
+    """False, or a temperature of 0, is greedy."""
+
+    temperature: float = Field(1.0, ge=0)
+    """Sampling temperature."""
+
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus sampling; 1 is off."""
+
+    top_k: int = Field(-1, ge=-1)
+    """Sample among this many tokens; -1 is off."""
+
+    seed: int = 0
+    """With the uid and the sample index it decides every sampled token, whatever the batch."""
+
+    micro_batch_size: int | None = Field(None, ge=1)
+    """Most sequences that are decoded at once; null lets the engine choose."""
+
+    val_kwargs: ValKwargs = Field(default_factory=ValKwargs)
+    """How validation prompts are answered."""
+
+
+class ShardSpec(_Spec):
+    """How rows are spread over shards: by uid modulo the count."""
+
+    count: int = Field(1, ge=1)
+    """Shards per split."""
+
+
+class RejectRateSpec(_Spec):
+    """When rejected rows stop the run."""
+
+    max: float = Field(0.0, ge=0, le=1)
+    """Largest share of rejected rows that passes."""
+
+    severity: Literal["error", "warn"] = "error"
+    """`error` stops the run before the contract is replaced; `warn` shows the failed check and goes on."""
+
+
+class ChecksSpec(_Spec):
+    """Thresholds of the asset checks."""
+
+    reject_rate: RejectRateSpec = Field(default_factory=RejectRateSpec)
+    """Share of raw rows that the contract may refuse."""
+
+
+class ScheduleSpec(_Spec):
+    """When the dataset is rebuilt."""
+
+    cron: str = Field("0 2 * * *", pattern=r"^\s*(\S+\s+){4}\S+\s*$")
+    """Cron expression of five fields."""
+
+    timezone: str = "UTC"
+    """IANA name of the time zone in which `cron` is read."""
+
+    enabled: bool = True
+    """True runs the schedule as soon as a daemon serves the project; false waits to be switched on."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, value: str) -> str:
+        if value not in available_timezones():
+            raise ValueError(f"{value!r} is not an IANA time zone, such as UTC or Europe/Berlin")
+        return value
+
+
+class DataToRolloutSpec(_Spec):
+    """One dataset: its raw files, its policy, and how its prompts are rolled out."""
+
+    dataset: Name
+    """Name of the dataset: the first part of its asset keys and the name of its asset group."""
+
+    data: DataSpec
+    """verl's `data:` block."""
+
+    policy: PolicySpec
+    """The checkpoint that answers the prompts."""
+
+    rollout: RolloutSpec = Field(default_factory=RolloutSpec)
+    """verl's `actor_rollout_ref.rollout` block."""
+
+    shards: ShardSpec = Field(default_factory=ShardSpec)
+    """How rows are spread over shards."""
+
+    checks: ChecksSpec = Field(default_factory=ChecksSpec)
+    """Thresholds of the asset checks."""
+
+    schedule: ScheduleSpec = Field(default_factory=ScheduleSpec)
+    """When the dataset is rebuilt."""
+
+    owners: list[str] = Field(default_factory=list)
+    """Owners of the assets: e-mail addresses, or teams as `team:NAME`."""
+
+    description: str | None = None
+    """What the dataset is, for the people who see it in the UI."""

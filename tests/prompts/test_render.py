@@ -1,0 +1,142 @@
+"""Rendering: the ids that are stored are the ids that the chat template gives."""
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from rl_assets.errors import InputError
+from rl_assets.prompts import PromptRenderer
+
+HELLO = [{"role": "user", "content": "Hello"}]
+CHATS = [
+    HELLO,
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?\n\n"}],
+    [
+        {"role": "user", "content": "你好 👩‍👩‍👧 e\u0301"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "<|im_end|>\x04"},
+    ],
+]
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}},
+}
+STRICT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{{ message.role }}: {{ message.content }}"
+    "{% if message.name is defined %} ({{ message.name }}){% endif %}\n"
+    "{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if shout %}!{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def renderer(policy: Path) -> PromptRenderer:
+    return PromptRenderer.load(policy)
+
+
+@pytest.fixture
+def strict(policy: Path) -> PromptRenderer:
+    """A renderer whose template forbids system messages, writes BOS, and shows tools and arguments."""
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = STRICT_TEMPLATE
+    return PromptRenderer(tokenizer)
+
+
+def text(renderer: PromptRenderer, messages: list) -> str:
+    (rendered,) = renderer.render([messages])
+    assert rendered.ids is not None
+    return renderer.tokenizer.decode(rendered.ids)
+
+
+def test_ids_equal_those_of_apply_chat_template(renderer: PromptRenderer) -> None:
+    expected = [
+        renderer.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        for chat in CHATS
+    ]
+    assert [rendered.ids for rendered in renderer.render(CHATS)] == expected
+
+
+def test_a_prompt_renders_the_same_alone_and_in_a_batch(renderer: PromptRenderer) -> None:
+    assert renderer.render(CHATS) == [renderer.render([chat])[0] for chat in CHATS]
+
+
+def test_bos_is_written_once(strict: PromptRenderer) -> None:
+    bos = strict.tokenizer.bos_token_id
+    (rendered,) = strict.render([HELLO])
+    assert rendered.ids is not None
+    assert rendered.ids.count(bos) == 1
+
+
+def test_a_prompt_that_the_template_refuses_keeps_its_message_and_harms_no_other(
+    strict: PromptRenderer,
+) -> None:
+    refused, kept = strict.render([[{"role": "system", "content": "Be brief."}, *HELLO], HELLO])
+    assert (refused.ids, refused.error) == (None, "System role not supported")
+    assert kept == strict.render([HELLO])[0]
+
+
+def test_a_null_key_of_a_message_is_absent(strict: PromptRenderer) -> None:
+    named = text(strict, [{"role": "user", "content": "Hi", "name": "Ann"}])
+    assert "(Ann)" in named
+    assert text(strict, [{"role": "user", "content": "Hi", "name": None}]) == named.replace(" (Ann)", "")
+
+
+def test_tools_are_part_of_the_prompt(strict: PromptRenderer) -> None:
+    with_tools = PromptRenderer(strict.tokenizer, tools=[WEATHER])
+    assert '"name": "weather"' in text(with_tools, HELLO)
+
+
+def test_template_arguments_reach_the_template(strict: PromptRenderer) -> None:
+    assert text(PromptRenderer(strict.tokenizer, template_kwargs={"shout": True}), HELLO).endswith("!")
+
+
+@pytest.mark.parametrize("argument", ["add_generation_prompt", "tools", "tokenize"])
+def test_arguments_that_the_renderer_sets_are_refused_by_name(policy: Path, argument: str) -> None:
+    with pytest.raises(InputError, match=f"apply_chat_template_kwargs.*{argument}"):
+        PromptRenderer.load(policy, template_kwargs={argument: True})
+
+
+def test_a_policy_that_does_not_load_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"{tmp_path}.*tokenizer does not load"):
+        PromptRenderer.load(tmp_path)
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(policy: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="chat_template"):
+        PromptRenderer.load(tmp_path)
+
+
+def test_the_stamp_is_the_same_for_the_same_pieces(policy: Path, renderer: PromptRenderer) -> None:
+    assert PromptRenderer.load(policy).stamp == renderer.stamp
+    renderer.stamp.require(renderer.stamp.parts, "a shard")
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"tools": [WEATHER]}, "tools"),
+        ({"template_kwargs": {"enable_thinking": False}}, "template kwargs"),
+    ],
+)
+def test_a_changed_piece_changes_the_stamp_and_is_named(
+    renderer: PromptRenderer, change: dict, part: str
+) -> None:
+    changed = PromptRenderer(renderer.tokenizer, **change)
+    assert changed.stamp.fingerprint != renderer.stamp.fingerprint
+    with pytest.raises(InputError, match=f"another {part}"):
+        changed.stamp.require(renderer.stamp.parts, "a shard")
+
+
+def test_a_changed_template_changes_the_stamp(renderer: PromptRenderer, strict: PromptRenderer) -> None:
+    with pytest.raises(InputError, match="another chat template"):
+        strict.stamp.require(renderer.stamp.parts, "a shard")
+
+
+def test_data_without_a_stamp_is_refused(renderer: PromptRenderer) -> None:
+    with pytest.raises(InputError, match="chat template and template kwargs and tokenizer and tools"):
+        renderer.stamp.require({}, "a shard")

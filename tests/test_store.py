@@ -1,0 +1,143 @@
+"""Files appear whole or not at all, and tables come back as they were written."""
+
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from upath import UPath
+
+from rl_assets.store import (
+    Table,
+    TableWriter,
+    canonical_json,
+    digest_bytes,
+    digest_file,
+    digest_json,
+    publish_file,
+    staging,
+    storage_root,
+    to_json,
+    write_file,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("text", pa.string())])
+
+
+def rows(count: int) -> list[dict]:
+    return [{"n": n, "text": None if n % 7 == 0 else f"row {n}"} for n in range(count)]
+
+
+@given(JSON)
+def test_json_text_decodes_to_an_equal_value(value: object) -> None:
+    import json
+
+    assert json.loads(to_json(value)) == value
+    assert json.loads(canonical_json(value)) == value
+
+
+def test_json_text_keeps_the_order_of_keys_and_canonical_text_does_not() -> None:
+    assert to_json({"b": 1, "a": 2}) == '{"b":1,"a":2}'
+    assert canonical_json({"b": 1, "a": 2}) == '{"a":2,"b":1}'
+    assert digest_json({"b": 1, "a": 2}) == digest_json({"a": 2, "b": 1})
+
+
+def test_a_file_has_the_digest_of_its_bytes(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 10_000
+    (tmp_path / "file").write_bytes(data)
+    assert digest_file(tmp_path / "file") == digest_bytes(data)
+    assert len(digest_bytes(data)) == 32
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_publishing_replaces_the_old_file_and_leaves_nothing_else(tmp_path: Path, remote: bool) -> None:
+    root = UPath(f"memory://{uuid.uuid4()}") if remote else UPath(tmp_path / "store")
+    target = root / "folder" / "file.json"
+    write_file(target, b"old")
+    staged = tmp_path / "staged"
+    staged.write_bytes(b"new")
+    publish_file(staged, target)
+    assert target.read_bytes() == b"new"
+    assert [path.name for path in target.parent.iterdir()] == ["file.json"]
+    assert not staged.exists()
+
+
+def test_a_failed_publication_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError):
+        publish_file(tmp_path / "absent", target)
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_staging_folder_is_gone_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), staging(tmp_path) as folder:
+        (folder / "half").write_bytes(b"x")
+        raise RuntimeError
+    assert not folder.exists()
+    assert folder.parent.parent == tmp_path
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    with TableWriter(tmp_path / "t.parquet", SCHEMA) as writer:
+        writer.write_rows(rows(10))
+    assert list(writer.table.rows()) == rows(10)
+    assert list(writer.table.rows(["n"], size=3)) == [{"n": n} for n in range(10)]
+    assert (writer.table.num_rows, writer.table.schema, writer.num_rows) == (10, SCHEMA, 10)
+    assert writer.table.head(2) == rows(2)
+
+
+def test_an_empty_table_keeps_its_schema(tmp_path: Path) -> None:
+    with TableWriter(tmp_path / "t.parquet", SCHEMA) as writer:
+        writer.write_rows([])
+    assert (writer.table.num_rows, writer.table.schema, writer.table.head(3)) == (0, SCHEMA, [])
+
+
+@given(pieces=st.lists(st.integers(0, 9), max_size=12))
+def test_the_bytes_of_a_table_do_not_depend_on_the_pieces(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("tables")
+    everything = rows(sum(pieces))
+    with TableWriter(folder / "whole", SCHEMA, group_rows=4) as whole:
+        whole.write_rows(everything)
+    with TableWriter(folder / "parts", SCHEMA, group_rows=4) as parts:
+        for size in pieces:
+            parts.write_rows(everything[:size])
+            everything = everything[size:]
+    assert parts.table.digest == whole.table.digest
+
+
+def test_a_column_that_the_schema_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="extra"), TableWriter(tmp_path / "t", SCHEMA) as writer:
+        writer.write_rows([{"n": 1, "extra": 2}])
+
+
+def test_a_table_reads_from_any_file_system() -> None:
+    remote = UPath(f"memory://{uuid.uuid4()}/t.parquet")
+    with staging(remote.parent) as folder:
+        with TableWriter(folder / "t.parquet", SCHEMA) as writer:
+            writer.write_rows(rows(3))
+        publish_file(writer.table.path, remote)
+    assert list(Table(remote).rows()) == rows(3)
+
+
+def test_storage_lies_in_the_project_unless_the_environment_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RL_ASSETS_STORAGE", raising=False)
+    assert storage_root(tmp_path) == UPath(tmp_path / "data/storage")
+    monkeypatch.setenv("RL_ASSETS_STORAGE", "elsewhere")
+    assert storage_root(tmp_path) == UPath(tmp_path / "elsewhere")
+    monkeypatch.setenv("RL_ASSETS_STORAGE", "/mnt/store")
+    assert storage_root(tmp_path) == UPath("/mnt/store")
+    monkeypatch.setenv("RL_ASSETS_STORAGE", "memory://bucket/prefix")
+    assert storage_root(tmp_path) == UPath("memory://bucket/prefix")

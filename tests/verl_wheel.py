@@ -1,0 +1,56 @@
+"""The real verl beside the project: an overlay folder for PYTHONPATH, made from its wheel on first use.
+
+verl cannot share an environment with Dagster: its omegaconf needs antlr4-python3-runtime 4.9, with which
+Dagster cannot read an asset selection. So verl, and what it imports and the project does not have, lie in
+a folder of their own, and only processes that are started with it on their path see it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+VERSION = "0.9.1"
+PACKAGES = (
+    f"verl=={VERSION}",
+    "ray==2.60.0",
+    "msgpack==1.2.4",
+    "omegaconf==2.3.1",
+    "antlr4-python3-runtime==4.9.3",
+    "hydra-core==1.3.8",
+    "codetiming==1.4.0",
+    "torchdata==0.11.0",
+)
+
+
+def verl_site() -> Path:
+    """The folder that holds verl; with verl's own tests under `tests/`, as its wheel has them."""
+    site = ROOT / ".cache" / f"verl-{VERSION}"
+    if not site.exists():
+        site.parent.mkdir(exist_ok=True)
+        staged = Path(tempfile.mkdtemp(dir=site.parent))
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(staged)]
+        subprocess.run([*pip, *PACKAGES], check=True)
+        try:
+            staged.rename(site)
+        except OSError:  # another process was faster
+            shutil.rmtree(staged)
+    return site
+
+
+def run_pytest(
+    *arguments: str | Path, path: list[Path], cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a process of its own, with the folders `path` before everything else on its path."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
