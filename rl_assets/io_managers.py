@@ -1,5 +1,6 @@
 """How assets are kept: tables as Parquet, manifests as JSON, each put in place in one step."""
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -15,8 +16,8 @@ from rl_assets.store import Table, publish_file, write_file
 class StoreIOManager(dg.ConfigurableIOManager):
     """Keeps an asset `<dataset>/<name>` at `<root>/<dataset>/<name>.parquet` or `….json`.
 
-    An asset returns a `Table` (a finished Parquet file in a staging folder, which is moved into place) or
-    a pydantic model. A consumer says by its annotation what it wants: `Table` to read in batches,
+    An asset returns a `Table` (a finished Parquet file in a staging folder, which is put in place) or a
+    pydantic model. A consumer says by its annotation what it wants: `Table` to read in batches,
     `pyarrow.Table` or `pandas.DataFrame` to have it in memory, or the model's class.
     """
 
@@ -30,7 +31,7 @@ class StoreIOManager(dg.ConfigurableIOManager):
         """
         if isinstance(obj, Table):
             path = self._path(context.asset_key, ".parquet")
-            publish_file(obj.path, path)
+            publish_file(Path(str(obj.path)), path)
         elif isinstance(obj, BaseModel):
             path = self._path(context.asset_key, ".json")
             write_file(path, obj.model_dump_json(indent=2).encode())

@@ -222,6 +222,42 @@ class ShardSpec(_Spec):
     """Shards per split."""
 
 
+class CustomRewardFunctionSpec(_Spec):
+    """verl's `custom_reward_function`: a scorer of the user's own, in place of the built-in ones."""
+
+    path: str | None = None
+    """Python file (relative to the project's top folder), or `pkg://` and a module's name; null takes the
+    built-in scorers. The code is run, in processes of its own."""
+
+    name: str = "compute_score"
+    """The function there. It is called with `data_source`, `solution_str`, `ground_truth` and `extra_info`
+    and returns a number, or a dict with `score`."""
+
+    reward_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of every call."""
+
+
+class RewardSpec(_Spec):
+    """verl's `reward:` block: how responses are scored."""
+
+    custom_reward_function: CustomRewardFunctionSpec = Field(default_factory=CustomRewardFunctionSpec)
+    """A scorer of the user's own. Without one, the built-in scorers read the data_sources of verl's table,
+    except those whose scorer runs the response as code."""
+
+    known_data_sources: list[str] = Field(default_factory=list)
+    """data_sources that are scored elsewhere (by a reward model, by a service): the contract accepts them,
+    and their responses get no score here."""
+
+    compute_score_timeout: float = Field(10.0, gt=0)
+    """Seconds that one response may take; after that it has no score, and the others go on."""
+
+    num_workers: int | None = Field(None, ge=1)
+    """Worker processes; null takes one per core, at most 8."""
+
+    pass_score: float = 0.5
+    """A response passes when its score is at least this."""
+
+
 class RejectRateSpec(_Spec):
     """When rejected rows stop the run."""
 
@@ -274,14 +310,17 @@ class DataToRolloutSpec(_Spec):
     rollout: RolloutSpec = Field(default_factory=RolloutSpec)
     """verl's `actor_rollout_ref.rollout` block."""
 
+    reward: RewardSpec = Field(default_factory=RewardSpec)
+    """verl's `reward:` block."""
+
     shards: ShardSpec = Field(default_factory=ShardSpec)
     """How rows are spread over shards."""
 
     checks: ChecksSpec = Field(default_factory=ChecksSpec)
-    """Thresholds of the asset checks."""
+    """What the asset checks let pass."""
 
     schedule: ScheduleSpec = Field(default_factory=ScheduleSpec)
-    """When the dataset is rebuilt."""
+    """The nightly rebuild."""
 
     owners: list[str] = Field(default_factory=list)
     """Owners of the assets: e-mail addresses, or teams as `team:NAME`."""

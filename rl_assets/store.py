@@ -97,20 +97,23 @@ def staging(root: Path | UPath) -> Iterator[Path]:
 
 
 def publish_file(staged: Path, target: Path | UPath) -> None:
-    """Move a finished local file to `target` in one step, replacing what was there.
+    """Put a finished local file at `target` in one step, replacing what was there.
 
-    On a local disk this is a rename (after a copy beside the target where the disks differ). An object
-    store makes an upload visible only when it is complete, so there the upload itself is the step.
+    On a local disk this is a link (a copy, where the disks differ) beside the target and a rename. An
+    object store makes an upload visible only when it is complete, so there the upload itself is the step.
+    The staged file stays readable until its staging folder goes.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     if not is_local(target):
         with staged.open("rb") as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, _READ_SIZE)
-        staged.unlink()
         return
     beside = Path(str(target.parent)) / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
-        shutil.move(staged, beside)
+        try:
+            os.link(staged, beside)
+        except OSError:  # another disk, or a file system without links
+            shutil.copyfile(staged, beside)
         with beside.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(beside, str(target))

@@ -21,13 +21,23 @@ def problem(number: int, **changes: Any) -> dict[str, Any]:
     """A row in the schema of verl's gsm8k; `changes` replace or, where None, remove columns."""
     row = {
         "data_source": "openai/gsm8k",
-        "prompt": [{"role": "user", "content": f"What is {number} + {number}? End with #### and the number."}],
+        "prompt": [
+            {"role": "user", "content": f"What is {number} + {number}? End with #### and the number."}
+        ],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": str(2 * number)},
         "extra_info": {"split": "train", "index": number},
         **changes,
     }
     return {key: value for key, value in row.items() if value is not None}
+
+
+LONG = problem(90, prompt=[{"role": "user", "content": "word " * 200}])
+IN_PARTS = problem(91, prompt=[{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}])
+BROKEN = problem(92, reward_model={"style": "rule"})
+TRAIN = [*(problem(number) for number in range(5)), LONG, IN_PARTS, BROKEN]
+"""Five good rows, an overlong one, one that ChatML cannot render, and one without a ground truth."""
+VAL = [problem(number, extra_info={"split": "test", "index": number}) for number in range(50, 53)]
 
 
 def write_jsonl(path: Path, rows: Sequence[Any]) -> None:
@@ -89,7 +99,10 @@ def materialize(
 
 def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     """The checks that were evaluated, by `<asset>.<check>`."""
-    return {f"{check.asset_key.path[-1]}.{check.check_name}": check for check in result.get_asset_check_evaluations()}
+    return {
+        f"{check.asset_key.path[-1]}.{check.check_name}": check
+        for check in result.get_asset_check_evaluations()
+    }
 
 
 def failed(result: dg.ExecuteInProcessResult) -> set[str]:
@@ -99,7 +112,9 @@ def failed(result: dg.ExecuteInProcessResult) -> set[str]:
 
 def materialized(result: dg.ExecuteInProcessResult) -> list[str]:
     """Names of the assets that were materialised, in order."""
-    return [event.asset_key.path[-1] for event in result.get_asset_materialization_events() if event.asset_key]
+    return [
+        event.asset_key.path[-1] for event in result.get_asset_materialization_events() if event.asset_key
+    ]
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:

@@ -1,9 +1,14 @@
 """What every test shares: no network, no telemetry, and the demo policy."""
 
 import os
+import shutil
 from pathlib import Path
 
+import dagster as dg
 import pytest
+
+from rl_assets.assets.dataset import Dataset
+from tests.build import TRAIN, VAL, make_dataset, materialize
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -18,3 +23,25 @@ def policy() -> Path:
     folder = ROOT / "data/policies/SmolLM2-135M-Instruct"
     assert (folder / "config.json").is_file(), "run `make setup` first: it makes the demo policy"
     return folder
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dg.ExecuteInProcessResult]:
+    """A small dataset after one run of its whole graph; not to be changed."""
+    dataset = make_dataset(
+        tmp_path_factory.mktemp("project"),
+        TRAIN,
+        VAL,
+        checks={"reject_rate": {"max": 0.5}},
+        shards={"count": 2},
+        rollout={"n": 2},
+    )
+    return dataset, materialize(dataset)
+
+
+@pytest.fixture
+def toy(toy_run: tuple[Dataset, dg.ExecuteInProcessResult], tmp_path: Path) -> Dataset:
+    """The same project in a folder of its own, to be changed."""
+    dataset, _ = toy_run
+    shutil.copytree(dataset.root, tmp_path / "project")
+    return Dataset(dataset.spec, tmp_path / "project")

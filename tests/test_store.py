@@ -66,7 +66,7 @@ def test_publishing_replaces_the_old_file_and_leaves_nothing_else(tmp_path: Path
     publish_file(staged, target)
     assert target.read_bytes() == b"new"
     assert [path.name for path in target.parent.iterdir()] == ["file.json"]
-    assert not staged.exists()
+    assert staged.read_bytes() == b"new"
 
 
 def test_a_failed_publication_leaves_the_old_file(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ PACKAGES = (
     "hydra-core==1.3.8",
     "codetiming==1.4.0",
     "torchdata==0.11.0",
+    "orjson==3.13.0",
 )
 
 

@@ -8,6 +8,7 @@ from rl_assets.assets.length_filtered import build_length_filtered
 from rl_assets.assets.proto_shards import build_proto_shards
 from rl_assets.assets.raw_files import build_raw_files
 from rl_assets.assets.reward_inputs import build_reward_inputs
+from rl_assets.assets.reward_scores import build_reward_scores
 from rl_assets.assets.rollouts import build_rollouts
 
 
@@ -20,4 +21,5 @@ def build_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
         build_proto_shards(dataset),
         build_rollouts(dataset),
         build_reward_inputs(dataset),
+        build_reward_scores(dataset),
     ]

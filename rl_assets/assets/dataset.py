@@ -12,6 +12,7 @@ from upath import UPath
 from rl_assets.contract import ContractOptions, RawManifest
 from rl_assets.errors import InputError
 from rl_assets.protocol.manifest import ShardManifest, ShardRef
+from rl_assets.rewards import RewardFunction, ScorePool
 from rl_assets.spec import DataToRolloutSpec
 from rl_assets.store import Table, digest_json, storage_root
 
@@ -56,7 +57,25 @@ class Dataset:
             image_key=data.image_key,
             video_key=data.video_key,
             audio_key=data.audio_key,
+            known_data_sources=tuple(self.spec.reward.known_data_sources),
+            custom_scorer=self.reward_function.path is not None,
+            severities={"data_source.unknown": "error"},
         )
+
+    @property
+    def reward_function(self) -> RewardFunction:
+        """The YAML's reward function, or the built-in one; its file is found from the top folder."""
+        custom = self.spec.reward.custom_reward_function
+        path = custom.path
+        if path is not None and "://" not in path:
+            path = str(self.root / path)
+        return RewardFunction(path, custom.name, custom.reward_kwargs)
+
+    @property
+    def score_pool(self) -> ScorePool:
+        """How responses are scored."""
+        reward = self.spec.reward
+        return ScorePool(self.reward_function, reward.compute_score_timeout, reward.num_workers)
 
     def key(self, asset: str) -> dg.AssetKey:
         """Asset key `<dataset>/<asset>`."""

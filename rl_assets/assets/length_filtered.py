@@ -66,8 +66,10 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                 folder=folder,
                 log=context.log.info,
             )
-            kept, overlong, refused = (part.num_rows for part in (result.kept, result.overlong, result.refused))
-            longest = result.overlong.head(overlong, ["source_file", "source_row", "uid", "prompt_length"])
+            kept, overlong, refused = (
+                part.num_rows for part in (result.kept, result.overlong, result.refused)
+            )
+            longest = list(result.overlong.rows(["source_file", "source_row", "uid", "prompt_length"]))
             lengths = {
                 "kept": result.kept.read(["prompt_length"]).column(0).to_pylist(),
                 "overlong": [row["prompt_length"] for row in longest],

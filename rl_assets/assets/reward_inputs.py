@@ -1,5 +1,7 @@
 """`reward_inputs`: what a reward function is called with, one row per response."""
 
+from collections.abc import Iterator
+
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset, refusals
@@ -26,7 +28,7 @@ def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
     )
     def reward_inputs(
         context: dg.AssetExecutionContext, rollouts: ShardManifest
-    ) -> dg.MaterializeResult[Table]:
+    ) -> Iterator[dg.MaterializeResult[Table]]:
         from rl_assets.rewards import REWARD_INPUT_SCHEMA
         from rl_assets.rewards import build_reward_inputs as build
 
@@ -39,6 +41,7 @@ def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
                 log=context.log.info,
             )
             columns = ["uid", "sample_index", "data_source", "solution_str", "ground_truth", "finish_reason"]
+            # Yielded, so that the table is published while its staging folder is still there.
             yield dg.MaterializeResult(
                 value=rows,
                 data_version=dg.DataVersion(rows.digest),

@@ -9,10 +9,18 @@ from itertools import groupby
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks import conservation, media, raw_files, reward_fields, tensors, uids
+from rl_assets.checks import conservation, groups, media, raw_files, reward_fields, scores, tensors, uids
 from rl_assets.checks.check import Check, build_check_step
 
-_ORDER = ["raw_files", "field_contract", "length_filtered", "proto_shards", "rollouts", "reward_inputs"]
+_ORDER = [
+    "raw_files",
+    "field_contract",
+    "length_filtered",
+    "proto_shards",
+    "rollouts",
+    "reward_inputs",
+    "reward_scores",
+]
 
 CHECKS: list[Check] = sorted(
     [
@@ -21,7 +29,9 @@ CHECKS: list[Check] = sorted(
         *uids.CHECKS,
         *media.CHECKS,
         *tensors.CHECKS,
+        *groups.CHECKS,
         *reward_fields.CHECKS,
+        *scores.CHECKS,
     ],
     key=lambda check: _ORDER.index(check.asset),
 )

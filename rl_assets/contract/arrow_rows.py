@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from rl_assets.contract.codes import Finding
-from rl_assets.contract.jsontext import decode
+from rl_assets.contract.jsontext import decode, is_plain
 
 _JSON_EXTENSION = "arrow.json"
 _UNREADABLE = (ValueError, KeyError, OverflowError, pa.ArrowException, msgspec.DecodeError, RecursionError)
@@ -73,11 +73,18 @@ def _values(array: pa.Array) -> list[Any]:
     if isinstance(kind, pa.BaseExtensionType):
         values = _values(array.storage)
         if kind.extension_name == _JSON_EXTENSION:
-            return [None if text is None else decode(text) for text in values]
+            return [None if text is None else _decoded(text) for text in values]
         return values
     if (types.is_integer(kind) or types.is_boolean(kind)) and not array.null_count:
         return array.to_numpy(zero_copy_only=False).tolist()
     return array.to_pylist(maps_as_pydicts="strict")
+
+
+def _decoded(text: str) -> Any:
+    value = decode(text)
+    if not is_plain(value):
+        raise ValueError("JSON text nested too deeply")
+    return value
 
 
 def _structs(array: pa.StructArray) -> list[Any]:

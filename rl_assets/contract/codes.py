@@ -416,7 +416,7 @@ _TABLE = (
     ),
     _warning(
         "extra_info.index_duplicate",
-        "Another row of the split has the same extra_info.index; traces of the two are mixed up.",
+        "Another row of the split has the same extra_info.split and index; their traces are mixed up.",
         "Number the rows of a split without repeats, or leave the index out: it is then assigned.",
     ),
     _warning(
@@ -478,3 +478,33 @@ RANK: dict[str, int] = {code: rank for rank, code in enumerate(CODES)}
 def by_gravity(findings: list[Finding]) -> list[Finding]:
     """`findings` with the gravest first; equal codes keep their order."""
     return sorted(findings, key=lambda finding: RANK[finding.code])
+
+
+def codes_page() -> str:
+    """The whole table as a Markdown page."""
+    lines = [
+        "# Reject and warning codes",
+        "",
+        "An *error* rejects the row; a *warning* is counted and the row goes on. Where a code is marked as",
+        "adjustable, `severities` in the YAML may make the one the other. The order is that of gravity: of",
+        "the errors of one row, the one that stands first here names the rejection.",
+        "",
+        "This page is made from `rl_assets/contract/codes.py` by `rl-assets codes --markdown`.",
+    ]
+    titles = {
+        ("read", "error"): "Errors on reading",
+        ("contract", "error"): "Errors in the field contract",
+        ("render", "error"): "Errors on rendering",
+        ("contract", "warning"): "Warnings",
+    }
+    for (stage, severity), title in titles.items():
+        lines += ["", f"## {title}", "", "| code | what is wrong | what to do |", "|---|---|---|"]
+        for code in CODES.values():
+            if (code.stage, code.severity) == (stage, severity):
+                mark = " (adjustable)" if code.adjustable and severity == "error" else ""
+                lines.append(f"| `{code.code}`{mark} | {_cell(code.meaning)} | {_cell(code.remedy)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

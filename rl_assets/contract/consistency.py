@@ -25,9 +25,9 @@ def media_counts(row: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
         for modality in _COLUMN:
             placeholders[modality] += text.count(f"<{modality}>")
     for part in _parts(row["prompt"]):
-        modality = part.get("type")
-        if modality in _COLUMN and not any(value for key, value in part.items() if key != "type"):
-            placeholders[modality] += 1
+        kind = part.get("type")
+        if kind in _COLUMN and not any(value for key, value in part.items() if key != "type"):
+            placeholders[kind] += 1
     return {
         modality: (placeholders[modality], len(row.get(column) or ())) for modality, column in _COLUMN.items()
     }

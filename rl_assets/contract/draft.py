@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rl_assets.contract.codes import Finding
+from rl_assets.contract.options import ContractOptions
 
 
 class Spot(NamedTuple):
@@ -27,6 +28,7 @@ class Draft:
     """One row under examination.
 
     Attributes:
+        options: of the contract.
         columnar: whether the row comes from a columnar file, where nulls fill absent keys.
         found: errors and warnings so far.
         healed: kinds of healing that were applied, one entry per row and kind.
@@ -34,6 +36,7 @@ class Draft:
         parts: media parts.
     """
 
+    options: ContractOptions
     columnar: bool
     found: list[Finding] = field(default_factory=list)
     healed: set[str] = field(default_factory=set)

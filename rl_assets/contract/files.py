@@ -10,6 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 from upath import UPath
 
+from rl_assets.contract import hub
 from rl_assets.errors import InputError
 from rl_assets.store import digest_json, digest_stream
 
@@ -101,8 +102,8 @@ def scan_files(
 
     Args:
         train_files, val_files: one or several of: a path, a glob (`**` too), a folder (every raw file below
-            it), an fsspec URL. Local ones are relative to `root`; `~` is the home folder. A file that is
-            named twice for a split counts once.
+            it), an fsspec URL, a hub dataset (``hub://owner/name@revision#split``). Local ones are relative
+            to `root`; `~` is the home folder. A file that is named twice for a split counts once.
         root: folder of the project or dataset.
 
     Raises:
@@ -131,6 +132,11 @@ def scan_files(
 
 def _expand(entry: str, root: Path, setting: str) -> Iterator[str]:
     """Manifest paths of the files that one entry means."""
+    if entry.startswith(hub.SCHEME):
+        yield from (
+            path if is_url(path) else _name(Path(path), root) for path in hub.hub_files(entry, root, setting)
+        )
+        return
     if is_url(entry):
         yield from _expand_url(entry, setting)
         return
@@ -185,17 +191,10 @@ def _scan(path: str, split: Split, root: Path, setting: str) -> RawFile:
     from rl_assets.contract.reading import count_rows
 
     kind = format_of(path)
-    if kind is None:
-        suffix = PurePosixPath(path).suffix
-        raise InputError(
-            file=path,
-            field=setting,
-            found=f"the suffix {suffix!r}" if suffix else "a name without a suffix",
-            expected=_EXPECTED,
-            remedy="Convert the file, or narrow the glob so that it leaves the file out.",
-        )
     try:
         with open_raw(path, root) as stream:
+            if kind is None:
+                raise _unknown_suffix(path, setting)
             digest = digest_stream(stream)
             size = stream.tell()
         rows = count_rows(path, kind, root)
@@ -215,6 +214,17 @@ def _scan(path: str, split: Split, root: Path, setting: str) -> RawFile:
             remedy="Write the file again from its source, or remove it from the list.",
         ) from error
     return RawFile(path=path, split=split, format=kind, bytes=size, digest=digest, rows=rows)
+
+
+def _unknown_suffix(path: str, setting: str) -> InputError:
+    suffix = PurePosixPath(path).suffix
+    return InputError(
+        file=path,
+        field=setting,
+        found=f"the suffix {suffix!r}" if suffix else "a name without a suffix",
+        expected=_EXPECTED,
+        remedy="Convert the file, or narrow the glob so that it leaves the file out.",
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from rl_assets.errors import InputError
 from rl_assets.progress import Log, Progress
 from rl_assets.store import Table, TableWriter
 
+SPLITS = ("train", "val")
 HEALINGS = ("null_keys_dropped", "scalars_wrapped", "json_text_parsed", "index_assigned", "columns_prefixed")
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 64 << 20
@@ -164,10 +165,10 @@ class _Gate:
         self._refusals: list[dict[str, Any]] = []
         self._pending_bytes = 0
         self._uids = UidRegistry()
-        self._indices: dict[str, set[int | str]] = {"train": set(), "val": set()}
-        self._offset = dict.fromkeys(self._indices, 0)
+        self._indices: dict[tuple[str, str | None], set[Any]] = {}
+        self._offset = dict.fromkeys(SPLITS, 0)
         self._train_prompts: set[bytes] | None = set() if self._has_both() else None
-        self._counts = {split: [0, 0] for split in self._indices}
+        self._counts = {split: [0, 0] for split in SPLITS}
         self.by_code: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.healed: Counter[str] = Counter()
@@ -185,9 +186,9 @@ class _Gate:
         if raw.findings or raw.value is None:
             self._reject(raw, file, list(raw.findings), None)
             return
-        draft = Draft(raw.columnar)
+        draft = Draft(self._options, raw.columnar)
         index = self._offset[file.split] + raw.position
-        record = check_row(raw.value, index, self._options, reader, draft)
+        record = check_row(raw.value, index, reader, draft)
         severity = self._options.severity
         errors = (
             [finding for finding in draft.found if severity[finding.code] == "error"] if draft.found else []
@@ -198,6 +199,7 @@ class _Gate:
             if first is not None:
                 errors.append(Finding("uid.duplicate", "uid", f"found the uid of {self._place(first)}"))
         if errors or record is None:
+            assert errors, "a row without a record has an error"
             self._reject(raw, file, errors, own if type(own) is str else None)
             return
         self._accept(record, raw, number, draft, own)
@@ -228,10 +230,11 @@ class _Gate:
 
     def _remember(self, record: Record, split: str, draft: Draft) -> None:
         """Note what must not repeat, and warn where it does."""
-        if record.index in self._indices[split]:
+        indices = self._indices.setdefault((split, record.own_split), set())
+        if record.own_index in indices:
             draft.add("extra_info.index_duplicate", "extra_info.index", "found an index for the second time")
         else:
-            self._indices[split].add(record.index)
+            indices.add(record.own_index)
         if self._train_prompts is not None:
             shown = prompt_digest(record.messages, record.media.identities)
             if split == "train":

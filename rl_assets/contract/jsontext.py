@@ -41,34 +41,32 @@ def is_plain(value: Any, depth: int = MAX_DEPTH) -> bool:
         items = value.values()
     else:
         return False
-    for item in items:
-        # Asked here as well, because a call for every text would take most of the time.
-        if type(item) not in _ATOMS and not is_plain(item, depth - 1):
-            return False
-    return True
+    # Atoms are asked for here as well, because a call for every text would take most of the time.
+    return all(type(item) in _ATOMS or is_plain(item, depth - 1) for item in items)
 
 
 def faults(value: Any, path: str, depth: int = MAX_DEPTH) -> Iterator[Finding]:
     """Every place in `value` that JSON cannot say, in reading order."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
             yield Finding("text.lone_surrogate", path, "found a lone surrogate, expected whole characters")
-    elif isinstance(value, float):
+    elif kind is float:
         if not math.isfinite(value):
             yield Finding("value.not_finite", path, f"found {value}, expected a finite number")
-    elif isinstance(value, (dict, list)) and depth <= 0:
+    elif kind in (dict, list) and depth <= 0:
         yield Finding("value.too_deep", path, f"found more than {MAX_DEPTH} levels of nesting")
-    elif isinstance(value, dict):
+    elif kind is dict:
         for key, item in value.items():
-            if isinstance(key, str):
-                yield from faults(key, f"{path} (key)", depth)
+            if type(key) is str:
+                yield from faults(key, f"{path} (key)".lstrip(), depth)
                 yield from faults(item, join(path, key), depth - 1)
             else:
                 yield Finding("value.not_json", path, f"found a key that is {describe(key)}, expected text")
-    elif isinstance(value, list):
+    elif kind is list:
         for index, item in enumerate(value):
             yield from faults(item, f"{path}[{index}]", depth - 1)
-    elif value is not None and not isinstance(value, (bool, int)):
+    elif kind not in _ATOMS:
         yield Finding("value.not_json", path, f"found {describe(value)}, expected a JSON value")
 
 
@@ -90,6 +88,8 @@ def canonical(value: Any) -> bytes:
 
 def join(path: str, key: str) -> str:
     """The path of `key` inside the object at `path`."""
+    if not path:
+        return key if key.isidentifier() else json.dumps(key)
     if key.isidentifier():
         return f"{path}.{key}"
     return f"{path}[{json.dumps(key if len(key) <= 40 else key[:39] + '…')}]"
@@ -124,7 +124,7 @@ def dump_anything(value: Any) -> str:
 
     Text with lone surrogates is written in ASCII escapes, so the result is always encodable.
     """
-    plain = _wrapped(value, MAX_DEPTH)
+    plain = _wrapped(value)
     text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()
@@ -133,18 +133,15 @@ def dump_anything(value: Any) -> str:
     return text
 
 
-def _wrapped(value: Any, depth: int) -> Any:
+def _wrapped(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"$float": str(value)}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"$bytes": base64.b64encode(value).decode()}
-    if isinstance(value, dict) and depth > 0:
-        return {
-            key if isinstance(key, str) else repr(key): _wrapped(item, depth - 1)
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple)) and depth > 0:
-        return [_wrapped(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else repr(key): _wrapped(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_wrapped(item) for item in value]
     return {f"${type(value).__name__}": str(value)}

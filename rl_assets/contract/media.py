@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rl_assets.contract.draft import Draft, Spot
 from rl_assets.contract.jsontext import describe, encode
 from rl_assets.contract.media_files import MediaReader, Seen
-from rl_assets.contract.options import MODALITIES, ContractOptions
+from rl_assets.contract.options import MODALITIES
 from rl_assets.contract.prompts import PART_MODALITY
 
 PLACEHOLDERS = {"image": "<image>", "video": "<video>", "audio": "<audio>"}
@@ -24,8 +24,8 @@ _VISION_TOKENS = (
 )
 _VISION_TOKEN = re.compile(_VISION_TOKENS, re.IGNORECASE)
 _NEAR_MISS = re.compile(
-    r"<[ \t]*(?:(?:image|video|audio)s?|img|picture|photo)[ \t_:#-]*\d*"
-    r"(?:[ \t]+[a-z]+=[^<>]{0,200})?[ \t]*/?[ \t]*>",
+    r"<[ \t]{0,4}(?:(?:image|video|audio)s?|img|picture|photo)[ \t_:#-]{0,4}\d{0,9}"
+    r"(?:[ \t]{1,4}[a-z]{1,20}=[^<>]{0,200})?[ \t]{0,4}/?[ \t]{0,4}>",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[`\"']<(?:image|video|audio)>|<(?:image|video|audio)>[`\"']|</(?:image|video|audio)>")
@@ -61,14 +61,19 @@ class RowMedia(NamedTuple):
 NO_MEDIA = RowMedia(dict.fromkeys(_COLUMNS.values()), [])
 
 
-def check_media(row: dict[str, Any], options: ContractOptions, reader: MediaReader, draft: Draft) -> RowMedia:
+def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMedia:
     """The media of a row whose prompt has been checked; what is wrong with them goes to `draft`."""
-    present = {modality: row[key] for modality, key in options.media_keys.items() if row.get(key) is not None}
+    options = draft.options
+    has_columns = not options.media_columns.isdisjoint(row)
+    if not has_columns and not draft.texts and not draft.parts:
+        return NO_MEDIA
+    present = {
+        modality: row[key] for modality, key in options.media_keys.items() if row.get(key) is not None
+    }
     if not present and not draft.texts and not draft.parts:
         return NO_MEDIA
     placeholders: Counter[str] = Counter()
-    has_columns = any(key in row for key in options.media_keys.values())
-    _check_texts(placeholders, has_columns, options, draft)
+    _check_texts(placeholders, has_columns, draft)
     identities: list[Any] = []
     for spot in draft.parts:
         _check_part(spot, placeholders, identities, reader, draft)
@@ -78,7 +83,7 @@ def check_media(row: dict[str, Any], options: ContractOptions, reader: MediaRead
         if modality not in present:
             _compare(modality, placeholders[modality], 0, draft)
             continue
-        items = _as_list(present[modality], modality, options, draft)
+        items = _as_list(present[modality], modality, draft)
         if items is not None:
             columns[_COLUMNS[modality]] = [
                 _check_item(item, f"{_COLUMNS[modality]}[{index}]", modality, identities, reader, draft)
@@ -102,9 +107,7 @@ def _compare(modality: str, placeholders: int, media: int, draft: Draft) -> None
         draft.add("media.count_mismatch", column, message)
 
 
-def _check_texts(
-    placeholders: Counter[str], has_columns: bool, options: ContractOptions, draft: Draft
-) -> None:
+def _check_texts(placeholders: Counter[str], has_columns: bool, draft: Draft) -> None:
     for spot in draft.texts:
         text = spot.value
         for modality, mark in PLACEHOLDERS.items():
@@ -114,12 +117,12 @@ def _check_texts(
         if _QUOTED.search(text):
             draft.add("media.quoted_placeholder", spot.path, "found a placeholder in quotes or closed")
         token = _VISION_TOKEN.search(text)
-        found = token.group() if token else next((t for t in options.special_tokens if t in text), None)
+        found = token.group() if token else next((t for t in draft.options.special_tokens if t in text), None)
         if found is not None:
             draft.add("media.vision_token", spot.path, f"found {found}")
         for match in _NEAR_MISS.finditer(text):
             if match.group() not in PLACEHOLDERS.values():
-                strict = has_columns or options.has_processor
+                strict = has_columns or draft.options.has_processor
                 code = "media.near_miss" if strict else "media.lookalike"
                 draft.add(
                     code, spot.path, f"found {match.group()[:40]}, expected <image>, <video> or <audio>"
@@ -160,11 +163,11 @@ def payload_keys(modality: str) -> tuple[str, ...]:
     return ("bytes", "path", modality, f"{modality}_url", f"input_{modality}", "url", "base64")
 
 
-def _as_list(value: Any, modality: str, options: ContractOptions, draft: Draft) -> list[Any] | None:
+def _as_list(value: Any, modality: str, draft: Draft) -> list[Any] | None:
     if type(value) is list:
         return value
     column = _COLUMNS[modality]
-    if type(value) in (str, dict, bytes) and options.wrap_scalars:
+    if type(value) in (str, dict, bytes) and draft.options.wrap_scalars:
         draft.healed.add("scalars_wrapped")
         return [value] if value else []
     draft.add("media.not_a_list", column, f"found {describe(value)}, expected a list")
@@ -174,11 +177,10 @@ def _as_list(value: Any, modality: str, options: ContractOptions, draft: Draft) 
 def _check_item(
     item: Any, path: str, modality: str, identities: list[Any], reader: MediaReader, draft: Draft
 ) -> Medium:
-    options = reader.options
-    if type(item) is bytes and options.wrap_scalars:
+    if type(item) is bytes and draft.options.wrap_scalars:
         draft.healed.add("scalars_wrapped")
         item = {"bytes": item}
-    if type(item) is dict and None in item.values() and options.drop_nulls:
+    if type(item) is dict and None in item.values() and draft.options.drop_nulls:
         draft.healed.add("null_keys_dropped")
         item = {key: value for key, value in item.items() if value is not None}
     rest: dict[str, Any] = {}
@@ -195,7 +197,7 @@ def _check_item(
     else:
         seen = reader.look(item, modality, bare=True)
     _report(seen, path, draft)
-    text = encode(item, path, draft.found)
+    text = None if type(item) is bytes else encode(item, path, draft.found)
     rest.pop("type", None)
     identities.append(
         [modality, seen.digest or seen.address, rest] if rest else [modality, seen.digest or seen.address]

@@ -1,7 +1,6 @@
 """Where media lie and whether they can be used: paths, data URIs, bytes, hosts; images are decoded."""
 
 import base64
-import binascii
 import io
 import os
 import warnings
@@ -11,13 +10,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rl_assets.contract.files import is_url
-from rl_assets.contract.jsontext import describe
+from rl_assets.contract.jsontext import describe, quote
 from rl_assets.contract.options import ContractOptions
 from rl_assets.store import digest_bytes, digest_file
 
 # Pillow reads more, among them formats whose decoders start other programs.
 IMAGE_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 MAX_ASPECT = 200
+MAX_IMAGE_BYTES = 256 << 20
 _LONGEST_PATH = 4096
 
 Fault = tuple[str, str]
@@ -103,21 +103,27 @@ class MediaReader:
     def _look_up(self, text: str, modality: str) -> Seen:
         if text.startswith("data:"):
             return self._data_uri(text, modality)
-        scheme = urlsplit(text).scheme if "://" in text[:20] else ""
-        if scheme in ("http", "https"):
-            host = urlsplit(text).hostname or ""
-            if host not in self.options.allowed_hosts:
-                return _fault("media.remote", f"found a medium on the host {host or '(none)'}")
-            return Seen(address=text)
-        if scheme == "file":
-            return self._file(unquote(urlsplit(text).path), modality)
-        if scheme:
-            return _fault("media.remote", f"found a medium under {scheme}://")
+        if "://" in text[:20]:
+            return self._url(text, modality)
         if len(text) > _LONGEST_PATH or "\0" in text or "\n" in text:
             return _fault(
                 "media.bad_item", f"found {describe(text)}, which is no path; base64 needs `data:` before it"
             )
         return self._file(text, modality)
+
+    def _url(self, text: str, modality: str) -> Seen:
+        try:
+            url = urlsplit(text)
+            host = url.hostname or ""
+        except ValueError:
+            return _fault("media.bad_item", "found a URL that cannot be read")
+        if url.scheme == "file":
+            return self._file(unquote(url.path), modality)
+        if url.scheme not in ("http", "https"):
+            return _fault("media.remote", f"found a medium under {quote(url.scheme)}")
+        if host not in self.options.allowed_hosts:
+            return _fault("media.remote", f"found a medium on the host {quote(host)}")
+        return Seen(address=text)
 
     def _data_uri(self, text: str, modality: str) -> Seen:
         head, comma, body = text.partition(",")
@@ -125,7 +131,7 @@ class MediaReader:
             return _fault("media.bad_item", "found a data: URI that is not base64")
         try:
             data = base64.b64decode(body, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             return _fault("media.unreadable", f"found base64 that cannot be decoded ({error})")
         return self._judge(data, modality)
 
@@ -144,15 +150,15 @@ class MediaReader:
             if not real.is_relative_to(self.folder.resolve()):  # type: ignore[union-attr]
                 return _fault("media.outside_folder", "found a path that leads out of the media folder")
             if not real.is_file():
-                return _fault(
-                    "media.file_missing", f"found no file {path.name!r} in {path.parent.name or '/'!r}"
-                )
+                return _fault("media.file_missing", f"found no file {quote(name)}")
+            if modality == "image" and (size := real.stat().st_size) > MAX_IMAGE_BYTES:
+                return _fault("media.image_size", f"found an image file of {size >> 20} MiB")
             if modality == "image":
                 return self._judge(real.read_bytes(), modality)
             if not real.stat().st_size:
                 return _fault("media.unreadable", "found an empty file")
             return Seen(digest_file(real))
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             return _fault("media.unreadable", f"found a file that cannot be opened ({type(error).__name__})")
 
     def _judge(self, data: bytes, modality: str) -> Seen:

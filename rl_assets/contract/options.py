@@ -38,6 +38,8 @@ class ContractOptions:
         reserved_columns: `refuse` rejects a row with a column of a reserved name, `prefix` carries the
             column as `user_<name>`.
         known_data_sources: sources that the user's own scorer knows, besides verl's built-in table.
+        custom_scorer: True says that a scorer of the user's own reads every row: no source is unknown, and
+            only that scorer knows what a ground truth looks like.
         known_agent_names: agent loops of the user's own, besides verl's.
         severities: `error` or `warning` by code, for the codes that `CODES` says are adjustable.
         drop_nulls: heal keys with a null value in messages, parts, media items, tools and tools_kwargs.
@@ -61,6 +63,7 @@ class ContractOptions:
     prompt_format: Literal["messages", "text"] = "messages"
     reserved_columns: Literal["refuse", "prefix"] = "refuse"
     known_data_sources: tuple[str, ...] = ()
+    custom_scorer: bool = False
     known_agent_names: tuple[str, ...] = ()
     severities: Mapping[str, Severity] = field(default_factory=dict)
     drop_nulls: bool = True
@@ -106,10 +109,15 @@ class ContractOptions:
         return {modality: key for modality, key in keys if key}
 
     @cached_property
+    def media_columns(self) -> frozenset[str]:
+        """Columns of the modalities that are switched on."""
+        return frozenset(self.media_keys.values())
+
+    @cached_property
     def fields(self) -> frozenset[str]:
         """Columns that have a place of their own in the contract's schema."""
         own = {self.prompt_key, self.reward_fn_key, "ability", "reward_model", "extra_info", "uid"}
-        return frozenset(own | set(self.media_keys.values()))
+        return frozenset(own | self.media_columns)
 
     @cached_property
     def reserved(self) -> frozenset[str]:
@@ -120,7 +128,7 @@ class ContractOptions:
 
     def knows_source(self, source: str) -> bool:
         """Whether a scorer is known for `data_source`."""
-        return has_scorer(source) or source in self.known_data_sources
+        return self.custom_scorer or has_scorer(source) or source in self.known_data_sources
 
     def knows_agent(self, name: str) -> bool:
         """Whether an agent loop of this name is known."""

@@ -4,7 +4,6 @@ from typing import Any
 
 from rl_assets.contract.draft import Draft, Spot, has_null_key, without_null_keys
 from rl_assets.contract.jsontext import describe, quote
-from rl_assets.contract.options import ContractOptions
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _ANSWERABLE = frozenset({"user", "tool"})
@@ -21,15 +20,15 @@ PART_MODALITY = {
 }
 
 
-def check_prompt(prompt: Any, options: ContractOptions, draft: Draft) -> list[Any]:
+def check_prompt(prompt: Any, draft: Draft) -> list[Any]:
     """The row's messages, healed; what is wrong with them goes to `draft`.
 
     Texts that may hold placeholders and all media parts are noted in `draft` for the media rules.
     """
     if prompt is None:
-        draft.add("prompt.missing", "prompt", f"found nothing in the column `{options.prompt_key}`")
+        draft.add("prompt.missing", "prompt", f"found nothing in the column `{draft.options.prompt_key}`")
         return []
-    if options.prompt_format == "text":
+    if draft.options.prompt_format == "text":
         if type(prompt) is not str:
             draft.add("prompt.not_text", "prompt", f"found {describe(prompt)}, expected text")
             return []
@@ -46,10 +45,10 @@ def check_prompt(prompt: Any, options: ContractOptions, draft: Draft) -> list[An
         if type(message) is dict and len(message) == 2:
             role, content = message.get("role"), message.get("content")
             if type(content) is str and type(role) is str and role in ROLES and not _is_blank(role, content):
-                if "<" in content or "[" in content:
+                if _may_hold_marks(content, draft):
                     draft.texts.append(Spot(f"prompt[{index}].content", role, content))
                 continue
-        healed = _check_message(message, f"prompt[{index}]", options, draft)
+        healed = _check_message(message, f"prompt[{index}]", draft)
         if healed is not message:
             if messages is prompt:
                 messages = list(prompt)
@@ -58,15 +57,20 @@ def check_prompt(prompt: Any, options: ContractOptions, draft: Draft) -> list[An
     return messages
 
 
+def _may_hold_marks(text: str, draft: Draft) -> bool:
+    """Whether the media rules must look at a text: quickly no for most."""
+    return "<" in text or "[" in text or bool(draft.options.special_tokens)
+
+
 def _is_blank(role: str, content: str) -> bool:
     return role == "user" and (not content or content.isspace())
 
 
-def _check_message(message: Any, path: str, options: ContractOptions, draft: Draft) -> Any:
+def _check_message(message: Any, path: str, draft: Draft) -> Any:
     if type(message) is not dict:
         draft.add("prompt.message_not_an_object", path, f"found {describe(message)}, expected an object")
         return message
-    message = _heal_message(message, path, options, draft)
+    message = _heal_message(message, path, draft)
     role = message.get("role")
     if type(role) is not str or role not in ROLES:
         found = quote(role) if type(role) is str else "no role" if role is None else describe(role)
@@ -83,9 +87,7 @@ def _check_message(message: Any, path: str, options: ContractOptions, draft: Dra
     return message
 
 
-def _heal_message(
-    message: dict[Any, Any], path: str, options: ContractOptions, draft: Draft
-) -> dict[Any, Any]:
+def _heal_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any, Any]:
     """The message without keys whose value is null (`content` may be null, rules on it follow).
 
     In a columnar file every null key may be a filled-in one, however deep. In json a deep null was written
@@ -100,7 +102,7 @@ def _heal_message(
         hurt = None in rest.values() or any(type(part) is dict and None in part.values() for part in parts)
     if not hurt:
         return message
-    if not options.drop_nulls:
+    if not draft.options.drop_nulls:
         draft.add("prompt.null_key", path, "found a key whose value is null")
         return message
     draft.healed.add("null_keys_dropped")
@@ -127,7 +129,7 @@ def _check_content(content: Any, role: str, path: str, draft: Draft, *, may_be_n
     elif type(content) is str:
         if _is_blank(role, content):
             draft.add("prompt.content_blank", path, f"found {describe(content)}, expected a question")
-        elif "<" in content or "[" in content:
+        elif _may_hold_marks(content, draft):
             draft.texts.append(Spot(path, role, content))
     elif type(content) is list:
         _check_parts(content, role, path, draft)
@@ -151,7 +153,7 @@ def _check_parts(parts: list[Any], role: str, path: str, draft: Draft) -> None:
                 says_something = True
             elif text and not text.isspace():
                 says_something = True
-                if "<" in text or "[" in text:
+                if _may_hold_marks(text, draft):
                     draft.texts.append(Spot(f"{here}.text", role, text, in_part=True))
         elif type(kind) is str and kind in PART_MODALITY:
             says_something = True

@@ -208,15 +208,26 @@ def _explained(position: int, number: int, line: bytes) -> RawRow:
 
 def _holds_lines(path: str, root: Path) -> bool:
     """Whether a .json file holds an object per line: its first line is one, and another line follows."""
+    with _uncompressed(path, root) as stream:
+        if not _first_bytes(stream).startswith(b"{"):
+            return False
     lines = _lines(path, root)
     first = next(lines, None)
-    if first is None or first[1] is None or not first[1].lstrip().startswith(b"{"):
+    if first is None or first[1] is None:
         return False
     try:
         decode(first[1])
     except (msgspec.DecodeError, RecursionError):
         return False
     return next(lines, None) is not None
+
+
+def _first_bytes(stream: BinaryIO) -> bytes:
+    """A few bytes from the first that is neither space nor byte order mark."""
+    while piece := stream.read(64):
+        if text := piece.removeprefix(_BOM).lstrip():
+            return text
+    return b""
 
 
 def _json_rows(path: str, root: Path) -> Iterator[RawRow]:

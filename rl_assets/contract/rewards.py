@@ -7,47 +7,55 @@ import msgspec
 from rl_assets.contract import scorers
 from rl_assets.contract.draft import Draft, has_null_key, without_null_keys
 from rl_assets.contract.jsontext import decode, describe, quote
-from rl_assets.contract.options import ContractOptions
 
 
-def check_data_source(source: Any, options: ContractOptions, draft: Draft) -> str:
+def check_data_source(source: Any, draft: Draft) -> str:
     """The row's data_source, or "" where there is none."""
     if type(source) is not str or not source or source.isspace():
         draft.add("data_source.missing", "data_source", f"found {describe(source)}, expected a name")
         return ""
-    if not options.knows_source(source):
+    if not draft.options.knows_source(source):
         draft.add("data_source.unknown", "data_source", f"found {quote(source)}, which no scorer reads")
     return source
 
 
-def check_reward_model(model: Any, source: str, options: ContractOptions, draft: Draft) -> dict[str, Any]:
+def check_reward_model(model: Any, source: str, draft: Draft) -> dict[str, Any]:
     """The row's reward_model; its ground truth is judged by the scorer of `source`."""
     if model is None:
         draft.add("reward_model.missing", "reward_model", "found nothing, expected an object")
         return {}
-    model = _as_object(model, "reward_model", options, draft)
+    model = _as_object(model, "reward_model", draft)
     if model is None:
         return {}
     truth = model.get("ground_truth")
-    path = "reward_model.ground_truth"
     if truth is None:
         if "ground_truth" not in model or model.get("style") != "model":
             found = "null" if "ground_truth" in model else "no such key"
-            draft.add("reward_model.ground_truth_missing", path, f"found {found}, expected the right answer")
-    elif (expected := scorers.expected_truth(source, truth)) is not None:
+            draft.add(
+                "reward_model.ground_truth_missing",
+                "reward_model.ground_truth",
+                f"found {found}, expected the right answer",
+            )
+    elif not draft.options.custom_scorer:
+        _check_truth(truth, source, draft)
+    return model
+
+
+def _check_truth(truth: Any, source: str, draft: Draft) -> None:
+    path = "reward_model.ground_truth"
+    if (expected := scorers.expected_truth(source, truth)) is not None:
         message = f"found {describe(truth)}, expected {expected} for {quote(source)}"
         draft.add("reward_model.ground_truth_type", path, message)
     elif scorers.is_unreachable(source, truth):
         draft.add("reward_model.unreachable", path, "found a comma, a space or a dollar sign in the number")
-    return model
 
 
-def check_extra_info(info: Any, index: int, options: ContractOptions, draft: Draft) -> dict[str, Any]:
+def check_extra_info(info: Any, index: int, draft: Draft) -> dict[str, Any]:
     """The row's extra_info with an index: its own, or the one given."""
     if info is None:
         draft.healed.add("index_assigned")
         return {"index": index}
-    info = _as_object(info, "extra_info", options, draft)
+    info = _as_object(info, "extra_info", draft)
     if info is None:
         return {}
     own = info.get("index")
@@ -56,16 +64,16 @@ def check_extra_info(info: Any, index: int, options: ContractOptions, draft: Dra
         info = {**info, "index": index}
     elif type(own) is not int and type(own) is not str:
         draft.add("extra_info.index_type", "extra_info.index", f"found {describe(own)}, expected a number")
-    return info if _TRAINER_FIELDS.isdisjoint(info) else _check_trainer_fields(info, options, draft)
+    return info if _TRAINER_FIELDS.isdisjoint(info) else _check_trainer_fields(info, draft)
 
 
 _TRAINER_FIELDS = frozenset({"tools_kwargs", "need_tools_kwargs", "tool_selection", "interaction_kwargs"})
 
 
-def _check_trainer_fields(info: dict[str, Any], options: ContractOptions, draft: Draft) -> dict[str, Any]:
+def _check_trainer_fields(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
     """`info` with its tools_kwargs healed, after a look at the other fields that agents read."""
     if "tools_kwargs" in info:
-        info = _check_tools_kwargs(info, options, draft)
+        info = _check_tools_kwargs(info, draft)
     need = info.get("need_tools_kwargs")
     names = info.get("tool_selection")
     interaction = info.get("interaction_kwargs")
@@ -84,7 +92,7 @@ def _wrong_field(key: str, value: Any, expected: str, draft: Draft) -> None:
     draft.add("extra_info.field_type", f"extra_info.{key}", f"found {describe(value)}, expected {expected}")
 
 
-def _check_tools_kwargs(info: dict[str, Any], options: ContractOptions, draft: Draft) -> dict[str, Any]:
+def _check_tools_kwargs(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
     """`info` with tools_kwargs that name only the tools that the row uses.
 
     A tool whose value is null looks present to a tool agent and fails inside it. In a columnar file all
@@ -94,7 +102,7 @@ def _check_tools_kwargs(info: dict[str, Any], options: ContractOptions, draft: D
     path = "extra_info.tools_kwargs"
     shallow = tools is None or (type(tools) is dict and None in tools.values())
     if shallow or (draft.columnar and has_null_key(tools)):
-        if not options.drop_nulls:
+        if not draft.options.drop_nulls:
             draft.add("extra_info.tools_kwargs_type", path, "found a tool whose value is null")
             return info
         draft.healed.add("null_keys_dropped")
@@ -115,10 +123,10 @@ def _check_tools_kwargs(info: dict[str, Any], options: ContractOptions, draft: D
     return info
 
 
-def _as_object(value: Any, path: str, options: ContractOptions, draft: Draft) -> dict[str, Any] | None:
+def _as_object(value: Any, path: str, draft: Draft) -> dict[str, Any] | None:
     if type(value) is dict:
         return value
-    if type(value) is str and options.parse_json:
+    if type(value) is str and draft.options.parse_json:
         try:
             parsed = decode(value)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

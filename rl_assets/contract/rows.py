@@ -3,22 +3,28 @@
 from typing import Any, NamedTuple
 
 from rl_assets.contract.draft import Draft, without_null_keys
-from rl_assets.contract.jsontext import describe, encode
+from rl_assets.contract.jsontext import describe, encode, quote
 from rl_assets.contract.media import RowMedia, check_media
 from rl_assets.contract.media_files import MediaReader
-from rl_assets.contract.options import RESERVED_PREFIX, ContractOptions
+from rl_assets.contract.options import RESERVED_PREFIX
 from rl_assets.contract.prompts import check_prompt
 from rl_assets.contract.rewards import check_data_source, check_extra_info, check_reward_model
 from rl_assets.contract.uids import content_digest, uid_fault
 
 
 class Record(NamedTuple):
-    """A row that passed, on its way into the table."""
+    """A row that passed, on its way into the table.
+
+    Attributes:
+        content: digest of what makes the row what it is.
+        own_split, own_index: `split` and `index` of its extra_info.
+    """
 
     messages: list[Any]
     media: RowMedia
     content: bytes
-    index: int | str
+    own_split: str | None
+    own_index: Any
     data_source: str
     ability: str | None
     prompt: str
@@ -27,9 +33,7 @@ class Record(NamedTuple):
     extra_columns: str
 
 
-def check_row(
-    row: dict[str, Any], index: int, options: ContractOptions, reader: MediaReader, draft: Draft
-) -> Record | None:
+def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft) -> Record | None:
     """Judge one row by every rule that needs no other row; findings and healings go to `draft`.
 
     Args:
@@ -39,64 +43,79 @@ def check_row(
     Returns:
         The row ready for the table; None where it has an error that leaves nothing to write.
     """
-    messages = check_prompt(row.get(options.prompt_key), options, draft)
-    source = check_data_source(row.get(options.reward_fn_key), options, draft)
-    model = check_reward_model(row.get("reward_model"), source, options, draft)
-    info = check_extra_info(row.get("extra_info"), index, options, draft)
-    media = check_media(row, options, reader, draft)
+    messages = check_prompt(row.get(draft.options.prompt_key), draft)
+    source = check_data_source(row.get(draft.options.reward_fn_key), draft)
+    model = check_reward_model(row.get("reward_model"), source, draft)
+    info = check_extra_info(row.get("extra_info"), index, draft)
+    media = check_media(row, reader, draft)
     ability = row.get("ability")
     if ability is not None and (type(ability) is not str or not ability.isascii()):
         if type(ability) is not str:
             draft.add("ability.not_text", "ability", f"found {describe(ability)}, expected text")
         else:
             encode(ability, "ability", draft.found)
-    if (own := row.get("uid")) is not None and (fault := uid_fault(own)) is not None:
-        draft.found.append(fault)
     found = draft.found
-    extras = _extra_columns(row, options, draft)
-    texts = [
-        encode(messages, "prompt", found),
-        encode(model, "reward_model", found),
-        encode(info, "extra_info", found),
-        encode(extras, "", found) if extras else "{}",
-    ]
-    if not source.isascii():
-        texts.append(encode(source, "data_source", found))
-    if None in texts or not messages:
+    if (own := row.get("uid")) is not None:
+        fault = uid_fault(own)
+        if fault is not None:
+            found.append(fault)
+        else:
+            encode(own, "uid", found)
+    extras = _extra_columns(row, draft)
+    prompt = encode(messages, "prompt", found)
+    reward_model = encode(model, "reward_model", found)
+    extra_info = encode(info, "extra_info", found)
+    extra_columns = encode(extras, "", found) if extras else "{}"
+    named = source.isascii() or encode(source, "data_source", found) is not None
+    if prompt is None or reward_model is None or extra_info is None or extra_columns is None or not named:
         return None
-    content = content_digest(source, messages, media.identities, model.get("ground_truth"))
-    return Record(messages, media, content, info.get("index", 0), source, ability, *texts[:4])  # type: ignore[arg-type]
+    own_split = info.get("split")
+    return Record(
+        messages=messages,
+        media=media,
+        content=content_digest(source, messages, media.identities, model.get("ground_truth")),
+        own_split=own_split if type(own_split) is str else None,
+        own_index=info.get("index"),
+        data_source=source,
+        ability=ability,
+        prompt=prompt,
+        reward_model=reward_model,
+        extra_info=extra_info,
+        extra_columns=extra_columns,
+    )
 
 
-def _extra_columns(row: dict[str, Any], options: ContractOptions, draft: Draft) -> dict[str, Any]:
+def _extra_columns(row: dict[str, Any], draft: Draft) -> dict[str, Any]:
     """The row's columns that have no place of their own, under the names they are carried by."""
     extras: dict[str, Any] = {}
+    if row.keys() <= draft.options.fields:
+        return extras
     for name, value in row.items():
-        if name in options.fields:
+        if name in draft.options.fields:
             continue
-        if name in options.reserved:
+        if name in draft.options.reserved:
             if value is None:
                 continue
             carried = RESERVED_PREFIX + name
-            if options.reserved_columns == "refuse" or carried in row:
+            if draft.options.reserved_columns == "refuse" or carried in row:
                 draft.add("row.reserved_column", name, "found a column of a name that the trainer uses")
                 continue
             draft.healed.add("columns_prefixed")
             name = carried
         extras[name] = value
     if "agent_name" in extras:
-        _check_agent_name(extras, options, draft)
-    if draft.columnar and options.drop_nulls and type(extras.get("tools")) is list:
+        _check_agent_name(extras, draft)
+    if draft.columnar and draft.options.drop_nulls and type(extras.get("tools")) is list:
         extras["tools"] = without_null_keys(extras["tools"])
     return extras
 
 
-def _check_agent_name(extras: dict[str, Any], options: ContractOptions, draft: Draft) -> None:
+def _check_agent_name(extras: dict[str, Any], draft: Draft) -> None:
     name = extras["agent_name"]
-    if name is None and options.drop_nulls:
+    if name is None and draft.options.drop_nulls:
         draft.healed.add("null_keys_dropped")
         del extras["agent_name"]
     elif type(name) is not str or not name:
         draft.add("agent_name.not_text", "agent_name", f"found {describe(name)}, expected a name")
-    elif not options.knows_agent(name):
-        draft.add("agent_name.unknown", "agent_name", f"found {describe(name)}, which no agent loop has")
+    elif not draft.options.knows_agent(name):
+        draft.add("agent_name.unknown", "agent_name", f"found {quote(name)}, which no agent loop has")

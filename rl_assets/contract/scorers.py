@@ -40,40 +40,52 @@ def _test_cases(truth: Any) -> str | None:
     return "an object (or its JSON text) with `inputs` and `outputs`, or with `assert_case`"
 
 
-_GSM8K = "openai/gsm8k"
-_SOURCES: dict[Check, str] = {
-    _text: (
-        f"{_GSM8K} lighteval/MATH DigitalLearningGmbH/MATH-lighteval HuggingFaceH4/MATH-500"
-        " math_dapo math math_dapo_reasoning hiyouga/geometry3k"
-    ),
-    _text_or_number: (
+_SOURCES: dict[str, str] = {
+    "gsm8k": "openai/gsm8k",
+    "math": "lighteval/MATH DigitalLearningGmbH/MATH-lighteval HuggingFaceH4/MATH-500",
+    "math_dapo": "math_dapo math math_dapo_reasoning",
+    "prime_math": (
         "numina_aops_forum numina_synthetic_math numina_amc_aime numina_synthetic_amc numina_cn_k12"
         " numina_olympiads"
     ),
-    _test_cases: "codecontests apps codeforces taco",
-    _search_targets: (
+    "code": "codecontests apps codeforces taco",
+    "geo3k": "hiyouga/geometry3k",
+    "search_r1": (
         "searchR1_nq searchR1_triviaqa searchR1_popqa searchR1_hotpotqa searchR1_2wikimultihopqa"
         " searchR1_musique searchR1_bamboogle"
     ),
 }
-_CHECKS: dict[str, Check] = {source: check for check, names in _SOURCES.items() for source in names.split()}
+_FAMILIES = {source: family for family, sources in _SOURCES.items() for source in sources.split()}
+_TRUTHS: dict[str, Check] = {
+    "gsm8k": _text,
+    "math": _text,
+    "math_dapo": _text,
+    "prime_math": _text_or_number,
+    "code": _test_cases,
+    "geo3k": _text,
+    "search_r1": _search_targets,
+}
+
+
+def scorer_family(source: str) -> str | None:
+    """Name of the scorer that verl's built-in table has for this data_source, or None: `gsm8k`, `math`,
+    `math_dapo`, `prime_math`, `code`, `geo3k` or `search_r1`."""
+    return _FAMILIES.get(source) or ("math_dapo" if source.startswith(SOURCE_PREFIX) else None)
 
 
 def has_scorer(source: str) -> bool:
     """Whether verl's built-in table has a scorer for this data_source."""
-    return source in _CHECKS or source.startswith(SOURCE_PREFIX)
+    return scorer_family(source) is not None
 
 
 def expected_truth(source: str, truth: Any) -> str | None:
     """What the built-in scorer of `source` expects instead of `truth`; None where it takes it (or where
     no built-in scorer reads the source)."""
-    check = _CHECKS.get(source)
-    if check is None:
-        check = _text if source.startswith(SOURCE_PREFIX) else None
-    return check(truth) if check else None
+    family = scorer_family(source)
+    return _TRUTHS[family](truth) if family else None
 
 
 def is_unreachable(source: str, truth: Any) -> bool:
     """Whether no response can score: the gsm8k scorer compares text, after it has taken commas and
     dollar signs out of the response (but not out of the ground truth)."""
-    return source == _GSM8K and type(truth) is str and any(mark in truth for mark in ", $")
+    return scorer_family(source) == "gsm8k" and type(truth) is str and any(mark in truth for mark in ", $")

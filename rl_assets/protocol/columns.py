@@ -5,9 +5,12 @@ was (tuples, bytes, dates, keys that are not text, arrays) is refused. A subclas
 as the plain kind.
 """
 
+import array
+import contextlib
+import gc
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +21,8 @@ from rl_assets.errors import InputError
 
 Encoding = Literal["string", "int64", "float64", "bool", "list<int>", "json", "python-json"]
 """How a column's values are kept. `json` is JSON as RFC 8259 has it; `python-json` is what Python's json
-module adds to it: NaN, Infinity, unpaired surrogates. Every typed column takes None."""
+module adds to it: NaN, Infinity, unpaired surrogates. A `json` text ends with a newline, so that a column's
+bytes are JSON lines. The columns of scalars take None."""
 
 _SCALARS: dict[type, tuple[Encoding, pa.DataType]] = {
     str: ("string", pa.large_string()),
@@ -26,8 +30,10 @@ _SCALARS: dict[type, tuple[Encoding, pa.DataType]] = {
     float: ("float64", pa.float64()),
     bool: ("bool", pa.bool_()),
 }
-_strict_encode = msgspec.json.Encoder().encode
-_strict_decode = msgspec.json.Decoder().decode
+_encode_lines = msgspec.json.Encoder().encode_lines
+_decode_lines = msgspec.json.Decoder().decode_lines
+_INTEGERS_IN_LISTS = b"0123456789-,[]\n"
+_VERIFY_ROWS = 512
 
 
 def encode(key: str, values: np.ndarray) -> tuple[pa.Array, Encoding]:
@@ -42,47 +48,48 @@ def encode(key: str, values: np.ndarray) -> tuple[pa.Array, Encoding]:
     """
     rows = values.tolist()
     kinds = set(map(type, rows)) - {type(None)}
-    if len(kinds) <= 1:
-        kind = next(iter(kinds), str)
-        if kind in _SCALARS:
-            encoding, arrow = _SCALARS[kind]
-            try:
-                return pa.array(rows, arrow, from_pandas=False), encoding
-            except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
-                pass  # wide integers and unpaired surrogates are for JSON
-        elif kind is list and (lists := _int_lists(rows)) is not None:
-            return lists, "list<int>"
-    return _encode_json(key, rows)
+    if len(kinds) <= 1 and (kind := next(iter(kinds), str)) in _SCALARS:
+        encoding, arrow = _SCALARS[kind]
+        try:
+            return pa.array(rows, arrow, from_pandas=False), encoding
+        except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+            pass  # wide integers and unpaired surrogates are for JSON
+    lines = _json_lines(rows)
+    if lines is None:
+        texts = [_python_json(key, row, value) for row, value in enumerate(rows)]
+        return pa.array(texts, pa.large_string()), "python-json"
+    if kinds == {list} and None not in rows and not lines.translate(None, _INTEGERS_IN_LISTS):
+        with contextlib.suppress(TypeError, OverflowError):  # lists in lists, wide integers
+            return _integer_lists(rows), "list<int>"
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
+    offsets = pa.py_buffer(np.concatenate([[0], ends]))
+    return pa.LargeStringArray.from_buffers(len(rows), offsets, pa.py_buffer(lines)), "json"
 
 
-def _int_lists(rows: list[list[Any] | None]) -> pa.Array | None:
-    """Lists of integers as list<int32>, or list<int64> where a number needs it; None for other lists."""
-    flat = list(itertools.chain.from_iterable(row for row in rows if row))
-    if not set(map(type, flat)) <= {int}:
-        return None
+def _json_lines(rows: list[Any]) -> bytes | None:
+    """One line of JSON per value, or None where some value would not come back as it is."""
+    parts = []
     try:
-        numbers = np.array(flat, dtype=np.int64)
-    except OverflowError:
-        return None
-    narrow = numbers.astype(np.int32)
-    lengths = np.array([0 if row is None else len(row) for row in rows], dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    missing = np.array([row is None for row in rows], dtype=bool)
-    return pa.LargeListArray.from_arrays(
-        pa.array(offsets), pa.array(narrow if (narrow == numbers).all() else numbers), mask=pa.array(missing)
-    )
-
-
-def _encode_json(key: str, rows: list[Any]) -> tuple[pa.Array, Encoding]:
-    try:
-        texts = [_strict_encode(row) for row in rows]
-        if _strict_decode(b"[" + b",".join(texts) + b"]") == rows:
-            return pa.array(texts, pa.large_binary()).cast(pa.large_string()), "json"
+        for start in range(0, len(rows), _VERIFY_ROWS):
+            some = rows[start : start + _VERIFY_ROWS]
+            parts.append(_encode_lines(some))
+            if _decode_lines(parts[-1]) != some:
+                return None
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        pass
-    return pa.array(
-        [_python_json(key, i, row) for i, row in enumerate(rows)], pa.large_string()
-    ), "python-json"
+        return None
+    return b"".join(parts)
+
+
+def _integer_lists(rows: list[list[int]]) -> pa.Array:
+    """Lists of integers as list<int32>, or as list<int64> where a number needs it."""
+    flat = array.array("q")
+    for row in rows:
+        flat.fromlist(row)
+    numbers = np.frombuffer(flat, np.int64) if flat else np.zeros(0, np.int64)
+    narrow = numbers.astype(np.int32)
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return pa.LargeListArray.from_arrays(offsets, narrow if (narrow == numbers).all() else numbers)
 
 
 def _python_json(key: str, row: int, value: Any) -> str:
@@ -104,7 +111,11 @@ def exact_json(value: Any) -> str:
     Raises:
         TypeError: there is none; the message names the place inside the value and the type.
     """
-    if foreign := _foreign(value, ""):
+    try:
+        foreign = _foreign(value, "")
+    except RecursionError:
+        foreign = "a value that contains itself, or is nested without end"
+    if foreign:
         raise TypeError(foreign)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
@@ -132,17 +143,37 @@ def _foreign(value: Any, path: str) -> str | None:
     return None
 
 
-def decode(array: pa.Array, encoding: Encoding) -> np.ndarray:
+def decode(column: pa.Array, encoding: Encoding) -> np.ndarray:
     """The values that `encode` was given, as a 1-D object array."""
-    if encoding == "json":
-        values = _strict_decode(b"[" + b",".join(array.cast(pa.large_binary()).to_pylist()) + b"]")
-    elif encoding == "python-json":
-        values = [json.loads(text) for text in array.to_pylist()]
-    elif encoding == "list<int>":
-        offsets, numbers = array.offsets.to_pylist(), array.values.to_numpy()
-        values = [numbers[a:b].tolist() for a, b in itertools.pairwise(offsets)]
-        for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
-            values[row] = None
-    else:
-        values = array.to_pylist()
-    return np.fromiter(values, dtype=object, count=len(values))
+    with _uncollected():
+        if encoding == "json":
+            values = _decode_lines(_data(column))
+        elif encoding == "python-json":
+            values = [json.loads(text) for text in column.to_pylist()]
+        elif encoding == "list<int>":
+            offsets, numbers = column.offsets.to_pylist(), column.values.to_numpy()
+            values = [numbers[start:end].tolist() for start, end in itertools.pairwise(offsets)]
+        else:
+            values = column.to_pylist()
+        return np.fromiter(values, dtype=object, count=len(values))
+
+
+def _data(texts: pa.Array) -> memoryview:
+    """The bytes of an array of texts, one after the other."""
+    if not len(texts):
+        return memoryview(b"")
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[[texts.offset, texts.offset + len(texts)]]
+    return memoryview(data)[ends[0] : ends[1]]
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Make many objects that all live on without the garbage collector looking through them on the way."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -307,7 +307,7 @@ class DataProto:
         """Rows by position. A row taken more than once is copied each time, so that no two share values."""
         batch = None
         if self.batch is not None:
-            index = torch.from_numpy(np.ascontiguousarray(positions))
+            index = torch.from_numpy(positions.copy())
             batch = TensorDict(
                 {key: tensor[index.to(tensor.device)] for key, tensor in self.batch.items()},
                 batch_size=[len(positions)],

@@ -110,8 +110,17 @@ def _plain(key: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _parquet(table: pa.Table) -> bytes:
+    # Token ids stay plain: packed into dictionary indices, a repeated prompt no longer repeats its bytes.
+    scalars = [field.name for field in table.schema if not pa.types.is_large_list(field.type)]
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP, write_statistics=False)
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=scalars,
+        row_group_size=ROW_GROUP,
+        write_statistics=False,
+    )
     return sink.getvalue().to_pybytes()
 
 
@@ -142,23 +151,25 @@ def unpack(
             )
     wanted = set(fields if columns is None else columns)
     positions = None if rows is None else _positions(rows, meta.rows)
-    batch = None
-    if (names := [key for key in meta.tensors or () if key in wanted]) or (
-        columns is None and meta.tensors is not None
-    ):
-        with open_file(TENSORS, meta.files[TENSORS]) as stream:
-            tensors = _read_tensors(stream, names, positions)
-        batch = TensorDict(tensors, batch_size=[meta.rows if positions is None else len(positions)])
+    count = meta.rows if positions is None else len(positions)
+    names = [key for key in meta.tensors or () if key in wanted]
     stored = {key: meta.same_as.get(key, key) for key in [*meta.columns, *meta.same_as] if key in wanted}
-    decoded: dict[str, np.ndarray] = {}
-    if stored or columns is None:
-        with open_file(ROWS, meta.files[ROWS]) as stream:
-            table = _read_table(stream, sorted(set(stored.values())), positions)
-        decoded = {key: decode(table[key].combine_chunks(), meta.columns[key]) for key in table.column_names}
-    values = {
-        key: decoded[source] if source == key else decoded[source].copy() for key, source in stored.items()
-    }
-    return DataProto(batch, dict(sorted(values.items())), dict(meta.meta_info))
+    batch, decoded = None, {}
+    try:
+        if names or columns is None:
+            with open_file(TENSORS, meta.files[TENSORS]) as stream:
+                tensors = _read_tensors(stream, names, positions)
+            batch = None if meta.tensors is None else TensorDict(tensors, batch_size=[count])
+        if stored or columns is None:
+            with open_file(ROWS, meta.files[ROWS]) as stream:
+                table = _read_table(stream, sorted(set(stored.values())), positions)
+            decoded = {
+                key: decode(table[key].combine_chunks(), meta.columns[key]) for key in table.column_names
+            }
+        values = {key: decoded[source] for key, source in sorted(stored.items())}
+        return DataProto(batch, {key: array.copy() for key, array in values.items()}, dict(meta.meta_info))
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise DamagedError(f"files that do not hold what its meta.json says ({error})") from error
 
 
 def _positions(rows: Rows, count: int) -> np.ndarray:

@@ -2,14 +2,16 @@
 
 import heapq
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from upath import UPath
 
 from rl_assets.contract import decode_row
+from rl_assets.errors import InputError
 from rl_assets.progress import Log, Progress
 from rl_assets.protocol import DataProto, ShardManifest, ShardRef, collate_fn, shard_of, to_item, write_shard
 from rl_assets.store import Table, TableWriter, digest_bytes
@@ -50,6 +52,7 @@ def shard_rows(
     refs: list[ShardRef] = []
     for name, bucket in sorted(buckets.items()):
         records = sorted(bucket.rows(), key=lambda record: record["uid"])
+        _require_uids(records)
         items = [
             to_item({**decode_row(record), **{key: record[key] for key in _CARRIED}}, columns=columns)
             for record in records
@@ -58,6 +61,23 @@ def shard_rows(
         progress.add(len(items))
     progress.close()
     return ShardManifest(shards=refs, stamps=dict(stamps))
+
+
+def _require_uids(records: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse rows, in the order of their uid, that the contract's uid rules would not have passed."""
+    previous = None
+    for record in records:
+        uid = record["uid"]
+        if not uid or "_" in uid or uid == previous:
+            raise InputError(
+                file=record["source_file"],
+                row=record["source_row"],
+                field="uid",
+                found=f"{uid!r}" + (" for the second time" if uid and uid == previous else ""),
+                expected="a uid of the row's own, without an underscore",
+                remedy="Take the rows from field_contract: it sets such rows aside with a reason.",
+            )
+        previous = uid
 
 
 def _columns(rows: Table) -> frozenset[str]:

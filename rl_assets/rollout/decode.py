@@ -255,14 +255,13 @@ class Decoder:
 
     def _shrink(self) -> None:
         """Halve the batch. Rows on their way keep their tokens and are prefilled again, one by one."""
-        rows = min(self._slots, max(len(self._active), 1))
-        if rows == 1 and self._prefill_tokens == 1:
+        if self._slots == 1 and self._prefill_tokens == 1:
             raise InputError(
                 found=f"too little memory on {self._policy.device} for a single row",
                 remedy="Free the device, shorten prompts and responses, or use a smaller policy or dtype.",
             )
-        self._rows = max(1, rows // 2)
-        self._prefill_tokens = max(1, self._prefill_tokens // 2) if rows > 1 else 1
+        self._rows = max(1, self._slots // 2)
+        self._prefill_tokens = max(1, self._prefill_tokens // 2)
         restart = self._active + [sample for _, samples in self._ready for sample in samples]
         self._pending.extendleft(_Prefill([sample]) for sample in reversed(restart))
         self._active, self._cache = [], None

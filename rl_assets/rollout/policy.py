@@ -196,6 +196,7 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
         raise _unusable(
             folder, error, "The weights may be cut short or of another model: save them again."
         ) from error
+    _check_cacheable(model, folder)
     missing = sorted(report["missing_keys"])
     if missing:
         raise InputError(
@@ -226,6 +227,20 @@ def _auto_class(config: Any, folder: Path) -> Any:
             remedy="Name another policy.",
         )
     return transformers.AutoModelForCausalLM
+
+
+def _check_cacheable(model: Any, folder: Path) -> None:
+    """Refuse a model whose layers keep something else than keys and values of every token."""
+    config = model.config.get_text_config(decoder=True)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    others = kinds - {"full_attention", "sliding_attention"}
+    if others or getattr(model, "_is_stateful", False):
+        raise InputError(
+            file=folder,
+            found=f"layers of another kind ({', '.join(sorted(others)) or config.model_type})",
+            expected="full or sliding-window attention in every layer",
+            remedy="Name another policy: the decoding loop keeps one cache of keys and values.",
+        )
 
 
 def _special_tokens(model: Any, folder: Path) -> tuple[tuple[int, ...], int]:

@@ -1,0 +1,61 @@
+"""`reward_scores`: every response scored, or the reason why it could not be."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset, refusals
+from rl_assets.assets.display import column_schema, table
+from rl_assets.store import Table, staging
+
+DESCRIPTION = """\
+The reward inputs with a `score` each, from `reward.custom_reward_function` or, without one, from the
+built-in scorer of the row's `data_source`. A response whose scoring raised, took longer than
+`reward.compute_score_timeout` or ended its process has no score and says why in `error`. What a scorer
+returns beside the score (`acc`, `pred`, …) is a column of its own."""
+
+_PREVIEW_ROWS = 8
+_PREVIEW = ["uid", "sample_index", "data_source", "score", "error", "solution_str", "ground_truth"]
+
+
+def build_reward_scores(dataset: Dataset) -> dg.AssetsDefinition:
+    """The asset `<dataset>/reward_scores`."""
+
+    @dg.asset(
+        **dataset.describe(
+            "reward_scores",
+            DESCRIPTION,
+            "python",
+            "parquet",
+            reads={"function": dataset.reward_function.digest},
+        ),
+        ins={"reward_inputs": dg.AssetIn(key=dataset.key("reward_inputs"))},
+    )
+    def reward_scores(
+        context: dg.AssetExecutionContext, reward_inputs: Table
+    ) -> Iterator[dg.MaterializeResult[Table]]:
+        from rl_assets.rewards import score_table
+        from rl_assets.rewards.groups import SourceSummary, preview_advantages, summarise
+
+        with staging(dataset.storage) as folder, refusals():
+            scores = score_table(reward_inputs, dataset.score_pool, folder=folder, log=context.log.info)
+            by_source = summarise(scores, dataset.spec.reward.pass_score)
+            scored = sum(line.scored for line in by_source)
+            yield dg.MaterializeResult(
+                value=scores,
+                data_version=dg.DataVersion(scores.digest),
+                metadata={
+                    "dagster/row_count": scores.num_rows,
+                    "dagster/column_schema": column_schema(scores.schema),
+                    "scored": scored,
+                    "without_score": scores.num_rows - scored,
+                    "by_source": table((line._asdict() for line in by_source), SourceSummary._fields),
+                    "advantages": table(
+                        preview_advantages(scores, _PREVIEW_ROWS),
+                        ["uid", "scores", "mean", "std", "advantages"],
+                    ),
+                    "preview": table(scores.head(_PREVIEW_ROWS, _PREVIEW), _PREVIEW),
+                },
+            )
+
+    return reward_scores

@@ -1,0 +1,48 @@
+"""Groups: the responses that a group-relative trainer compares answer the same prompt for the same reward."""
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks.check import Check, Findings
+from rl_assets.errors import InputError
+from rl_assets.rewards.groups import REWARD_FIELDS, group_faults, groups
+
+NAME = "groups"
+
+
+def _rollouts(dataset: Dataset) -> Findings:
+    findings = Findings({"groups": 0})
+    for _, data in dataset.shards("rollouts"):
+        fields = data.non_tensor_batch
+        prompts: dict[str, int] = {}
+        for index, uid in enumerate(fields["uid"]):
+            first = prompts.setdefault(uid, index)
+            same = (data.batch["prompts"][index] == data.batch["prompts"][first]).all()
+            if not same or fields["raw_prompt"][index] != fields["raw_prompt"][first]:
+                row = {key: fields[key][index] for key in ("uid", "source_file", "source_row")}
+                findings.fail("the prompt is not that of the group's first response", row)
+        findings.numbers["groups"] = int(findings.numbers["groups"]) + len(prompts)
+    return findings
+
+
+def _reward_inputs(dataset: Dataset) -> Findings:
+    findings, count = Findings(), 0
+    try:
+        for rows in groups(dataset.table("reward_inputs"), ["sample_index", *REWARD_FIELDS]):
+            count += 1
+            for fault in group_faults(rows, dataset.responses_per_prompt(rows[0]["split"])):
+                findings.fail(fault, rows[0])
+    except InputError as error:
+        findings.fail(str(error))
+    findings.numbers["groups"] = count
+    return findings
+
+
+CHECKS = [
+    Check("rollouts", NAME, "All responses under a uid answer the same prompt.", _rollouts),
+    Check(
+        "reward_inputs",
+        NAME,
+        "Every uid has exactly n responses, sample indices 0 … n-1, that lie together and agree on "
+        "`data_source`, `ground_truth`, `extra_info` and the row they come from.",
+        _reward_inputs,
+    ),
+]

@@ -1,0 +1,72 @@
+"""Whether the right answer scores: the ground truth, written as an answer and given to the reward function."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rl_assets.rewards.builtin import compute_score, has_builtin, perfect_answer
+from rl_assets.rewards.function import call
+from rl_assets.rewards.scoring import Sample, ScorePool
+from rl_assets.store import to_json
+
+BEST = 1.0
+"""The highest score of every built-in scorer."""
+
+_FORMS = (
+    "{}",
+    "#### {}",
+    "\\boxed{{{}}}",
+    "Answer: {}",
+    "<answer>{}</answer>",
+    "<think></think>\\boxed{{{}}}",
+)
+
+
+def failing_answers(
+    rows: Iterable[Mapping[str, Any]], pool: ScorePool
+) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The rows whose right answer does not score, each with what it scored instead.
+
+    With a built-in scorer the answer is written as that scorer reads it, and scores the maximum. How a
+    function of the user's own reads an answer is not known: it is given the ground truth in several usual
+    forms, and the best of them scores more than an empty response.
+
+    Args:
+        rows: each with `data_source`, `ground_truth` and `extra_info`.
+        pool: how responses are scored.
+
+    Raises:
+        InputError: the reward function cannot be loaded.
+    """
+    if pool.function.path is None:
+        return _failing_builtin(rows)
+    return _failing_custom(list(rows), pool)
+
+
+def _failing_builtin(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    for row in rows:
+        source, truth = row["data_source"], row["ground_truth"]
+        if has_builtin(source):
+            answer = perfect_answer(source, truth)
+            result = call(compute_score, {}, source, answer, truth, row["extra_info"])
+            if result.score != BEST:
+                yield row, f"{answer!r:.80} scores {result.error or result.score}, not {BEST}"
+
+
+def _failing_custom(
+    rows: list[Mapping[str, Any]], pool: ScorePool
+) -> Iterator[tuple[Mapping[str, Any], str]]:
+    results = pool.score(sample for row in rows for sample in _samples(row))
+    for row in rows:
+        empty, *answers = [next(results) for _ in range(len(_FORMS) + 1)]
+        scores = [answer.score for answer in answers if answer.score is not None]
+        if not scores:
+            yield row, f"the ground truth has no score: {answers[0].error}"
+        elif empty.score is not None and max(scores) <= empty.score:
+            yield row, f"the ground truth scores {max(scores)} at best, and so does an empty response"
+
+
+def _samples(row: Mapping[str, Any]) -> Iterator[Sample]:
+    truth, info = to_json(row["ground_truth"]), to_json(row["extra_info"])
+    text = row["ground_truth"] if isinstance(row["ground_truth"], str) else truth
+    for solution in ("", *(form.format(text) for form in _FORMS)):
+        yield row["data_source"], solution, truth, info

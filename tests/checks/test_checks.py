@@ -1,0 +1,232 @@
+"""Every check passes on what the graph made, and fails on what it is there to find."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks import CHECKS
+from rl_assets.checks.check import SHOWN_ROWS, Findings
+from rl_assets.protocol import DataProto, ShardManifest, write_shard
+from rl_assets.store import TableWriter, publish_file, staging, write_file
+from tests.build import failed, failure, materialize, materialized
+
+Rows = list[dict[str, Any]]
+BY_NAME = {f"{check.asset}.{check.name}": check for check in CHECKS}
+
+
+def rewrite(dataset: Dataset, asset: str, change: Callable[[Rows], object]) -> None:
+    """Change the rows that an asset stored."""
+    table = dataset.table(asset)
+    rows = list(table.rows())
+    change(rows)
+    with staging(dataset.storage) as folder:
+        with TableWriter(folder / "table", table.schema) as writer:
+            writer.write_rows(rows)
+        publish_file(folder / "table", table.path)
+
+
+def reshard(dataset: Dataset, asset: str, change: Callable[[DataProto], DataProto | None]) -> None:
+    """Change the first shard of an asset; None takes it out of the manifest."""
+    manifest = dataset.shard_manifest(asset)
+    first, *others = manifest.shards
+    data = change(next(iter(dataset.shards(asset)))[1])
+    refs = [] if data is None else [write_shard(dataset.storage / asset, first.name, data)]
+    changed = ShardManifest(shards=[*refs, *others], stamps=manifest.stamps)
+    write_file(dataset.storage / f"{asset}.json", changed.model_dump_json().encode())
+
+
+def set_field(column: str, value: Any) -> Callable[[Rows], object]:
+    """Set a column of the first row."""
+    return lambda rows: rows[0].update({column: value})
+
+
+def drop_first(rows: Rows) -> None:
+    del rows[0]
+
+
+def repeat_first(rows: Rows) -> None:
+    rows.append(rows[0])
+
+
+def set_tensor(name: str, column: int, value: int) -> Callable[[DataProto], DataProto]:
+    """Set one column of a tensor, in every row."""
+
+    def change(data: DataProto) -> DataProto:
+        data.batch[name][:, column] = value
+        return data
+
+    return change
+
+
+def set_values(key: str, value: Any) -> Callable[[DataProto], DataProto]:
+    """Set a field of the first row."""
+
+    def change(data: DataProto) -> DataProto:
+        data.non_tensor_batch[key][0] = value
+        return data
+
+    return change
+
+
+def without_tensor(data: DataProto) -> DataProto:
+    del data.batch["response_mask"]
+    return data
+
+
+def without_first_row(data: DataProto) -> DataProto:
+    return data[1:]
+
+
+def with_another_field(data: DataProto) -> DataProto:
+    data.non_tensor_batch["surprise"] = data.non_tensor_batch["uid"].copy()
+    return data
+
+
+def gone(data: DataProto) -> None:
+    return None
+
+
+IMAGE = '[{"role":"user","content":"<image> What is it?"}]'
+
+TABLE_FAULTS = [
+    ("field_contract.uids", "field_contract", set_field("uid", "")),
+    ("field_contract.uids", "field_contract", set_field("uid", "with_underscore")),
+    ("field_contract.uids", "field_contract", repeat_first),
+    ("field_contract.rows_conserved", "rejected_rows", drop_first),
+    ("field_contract.placeholder_media", "field_contract", set_field("prompt", IMAGE)),
+    ("length_filtered.uids", "length_filtered", set_field("uid", "0" * 32)),
+    ("length_filtered.rows_conserved", "overlong_rows", drop_first),
+    ("length_filtered.placeholder_media", "length_filtered", set_field("prompt", IMAGE)),
+    ("length_filtered.fills_a_batch", "length_filtered", lambda rows: rows.clear()),
+    ("proto_shards.rows_conserved", "length_filtered", drop_first),
+    ("proto_shards.uids", "length_filtered", lambda rows: rows.clear()),
+    ("reward_inputs.uids", "reward_inputs", set_field("sample_index", 9)),
+    ("reward_inputs.rows_conserved", "reward_inputs", drop_first),
+    ("reward_inputs.reward_fields_unchanged", "reward_inputs", set_field("ground_truth", "0")),
+    ("reward_inputs.reward_fields_unchanged", "reward_inputs", set_field("extra_info", "{}")),
+    ("reward_inputs.reward_fields_unchanged", "reward_inputs", set_field("data_source", "other")),
+    ("reward_inputs.reward_fields_unchanged", "reward_inputs", set_field("uid", "0" * 32)),
+]
+
+SHARD_FAULTS = [
+    ("proto_shards.rows_conserved", "proto_shards", gone),
+    ("proto_shards.uids", "proto_shards", set_values("uid", "1" * 32)),
+    ("proto_shards.shard_rules", "proto_shards", set_values("prompt_ids", [])),
+    ("proto_shards.shard_rules", "proto_shards", set_values("prompt_ids", [1] * 97)),
+    ("proto_shards.shard_rules", "proto_shards", with_another_field),
+    ("rollouts.rows_conserved", "rollouts", without_first_row),
+    ("rollouts.uids", "rollouts", without_first_row),
+    ("rollouts.uids", "rollouts", set_values("sample_index", 7)),
+    ("rollouts.tensor_rules", "rollouts", without_tensor),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("attention_mask", 0, 1)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("attention_mask", 96, 0)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("response_mask", 0, 0)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("position_ids", 0, 5)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("position_ids", -1, 5)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("input_ids", -1, 5)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("prompts", 95, 5)),
+]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_check_passes_on_what_the_graph_made(toy_run: tuple[Dataset, Any], name: str) -> None:
+    assert BY_NAME[name].evaluate(toy_run[0]).passed
+
+
+@pytest.mark.parametrize(("name", "asset", "fault"), TABLE_FAULTS)
+def test_a_check_finds_a_fault_in_a_table(
+    toy: Dataset, name: str, asset: str, fault: Callable[[Rows], object]
+) -> None:
+    rewrite(toy, asset, fault)
+    assert not BY_NAME[name].evaluate(toy).passed
+
+
+@pytest.mark.parametrize(("name", "asset", "fault"), SHARD_FAULTS)
+def test_a_check_finds_a_fault_in_a_shard(
+    toy: Dataset, name: str, asset: str, fault: Callable[[DataProto], DataProto | None]
+) -> None:
+    reshard(toy, asset, fault)
+    assert not BY_NAME[name].evaluate(toy).passed
+
+
+def test_an_empty_file_is_found(toy: Dataset) -> None:
+    manifest = toy.raw_manifest()
+    files = [file.model_copy(update={"rows": 0}) for file in manifest.files]
+    write_file(
+        toy.storage / "raw_files.json",
+        manifest.model_copy(update={"files": files}).model_dump_json().encode(),
+    )
+    findings = BY_NAME["raw_files.no_file_is_empty"].evaluate(toy)
+    assert [row["source_file"] for row in findings.rows] == ["data/toy/train.jsonl", "data/toy/val.jsonl"]
+
+
+def test_a_failing_row_is_named_with_its_uid_file_and_row(toy: Dataset) -> None:
+    rewrite(toy, "field_contract", set_field("prompt", IMAGE))
+    (row,) = BY_NAME["field_contract.placeholder_media"].evaluate(toy).rows
+    first = toy.table("field_contract").head(1)[0]
+    assert row == {
+        "uid": first["uid"],
+        "source_file": "data/toy/train.jsonl",
+        "source_row": 0,
+        "problem": "1 `<image>` and 0 images",
+    }
+
+
+def test_a_damaged_shard_is_an_error_that_names_it(toy: Dataset) -> None:
+    ref = toy.shard_manifest("proto_shards").shards[0]
+    rows = toy.storage / "proto_shards" / ref.path / "rows.parquet"
+    damaged = bytearray(rows.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    rows.write_bytes(damaged)
+    result = materialize(toy, "rollouts")
+    assert not result.success
+    assert materialized(result) == []
+    assert any(
+        ref.path in str(event.step_failure_data) for event in result.all_events if event.is_step_failure
+    )
+
+
+def test_a_blocking_check_that_fails_stops_the_run_before_the_next_asset(toy: Dataset) -> None:
+    manifest = toy.raw_manifest()
+    files = [file.model_copy(update={"rows": file.rows + 1}) for file in manifest.files]
+    lying = manifest.model_copy(update={"files": files})
+    write_file(toy.storage / "raw_files.json", lying.model_dump_json().encode())
+    result = materialize(
+        toy, "rejected_rows", "field_contract", "overlong_rows", "unrenderable_rows", "length_filtered"
+    )
+    assert not result.success
+    assert failed(result) == {"field_contract.rows_conserved"}
+    assert materialized(result) == contract
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (set_field("uid", ""), "field `uid`"),
+        (set_field("uid", "with_underscore"), "field `uid`"),
+        (repeat_first, "field `uid`"),
+        (set_field("prompt", IMAGE), "1 <image> placeholders and 0 images"),
+        (set_field("reward_model", "{}"), "field `reward_model`"),
+    ],
+)
+def test_the_collator_refuses_what_the_contract_would_not_pass(
+    toy: Dataset, fault: Callable[[Rows], object], message: str
+) -> None:
+    """A blocking check holds back its own run only, so an asset materialised alone must refuse by itself."""
+    before = toy.shard_manifest("proto_shards")
+    rewrite(toy, "length_filtered", fault)
+    result = materialize(toy, "proto_shards")
+    assert not result.success
+    assert message in failure(result)
+    assert "data/toy/train.jsonl, row 0" in failure(result)
+    assert toy.shard_manifest("proto_shards") == before
+
+
+def test_a_check_shows_a_bounded_number_of_rows() -> None:
+    findings = Findings()
+    for number in range(SHOWN_ROWS + 5):
+        findings.fail("problem", {"uid": str(number)})
+    assert (findings.failures, len(findings.rows)) == (SHOWN_ROWS + 5, SHOWN_ROWS)
+    assert not findings.passed

@@ -1,0 +1,194 @@
+"""Media: where they may lie, what they may be, and how they are counted."""
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rl_assets.store import digest_bytes
+from tests.contract.rows import accepted, codes, data_uri, errors, judge, png, row, run, said, write_jsonl
+
+ONE = "<image> What is this?"
+
+
+def header_only(width: int, height: int) -> bytes:
+    """A PNG that says it is of this size and holds next to nothing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def test_paths_are_relative_to_the_folder_of_the_data_file(tmp_path: Path) -> None:
+    (tmp_path / "set/pictures").mkdir(parents=True)
+    (tmp_path / "set/pictures/a b.png").write_bytes(png())
+    images = ["pictures/a b.png", f"file://{tmp_path}/set/pictures/a%20b.png", str(tmp_path / "set/pictures/a b.png")]
+    rows = [said(ONE, images=[image], extra_info={"index": n}) for n, image in enumerate(images)]
+    write_jsonl(tmp_path / "set/train.jsonl", rows)
+    result = run(tmp_path, "set/train.jsonl")
+    assert accepted(result) == rows
+    assert {medium["digest"] for one in result.accepted.rows() for medium in one["images"]} == {digest_bytes(png())}
+
+
+def test_media_root_moves_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media/a.png").write_bytes(png())
+    assert errors(judge(tmp_path, said(ONE, images=["a.png"]))) == [("media.file_missing", "images[0]")]
+    assert judge(tmp_path, said(ONE, images=["a.png"]), media_root="media").accepted_rows == 1
+
+
+@pytest.mark.parametrize("way", ["../secret.png", "/etc/passwd", "link.png", "linked/secret.png", "file:///etc/passwd"])
+def test_no_way_leads_out_of_the_folder(tmp_path: Path, way: str) -> None:
+    (tmp_path / "secret.png").write_bytes(png())
+    folder = tmp_path / "set"
+    folder.mkdir()
+    os.symlink(tmp_path / "secret.png", folder / "link.png")
+    os.symlink(tmp_path, folder / "linked")
+    assert errors(judge(folder, said(ONE, images=[way]))) == [("media.outside_folder", "images[0]")]
+
+
+def test_a_link_inside_the_folder_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    os.symlink(tmp_path / "a.png", tmp_path / "b.png")
+    assert judge(tmp_path, said(ONE, images=["b.png"])).accepted_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("item", "code"),
+    [
+        ("gone.png", "media.file_missing"),
+        (".", "media.file_missing"),
+        ("", "media.bad_item"),
+        (None, "media.bad_item"),
+        (3, "media.bad_item"),
+        ({"height": 3}, "media.bad_item"),
+        ("a\nb", "media.bad_item"),
+        ("a\0b", "media.bad_item"),
+        ("iVBORw0KGgo" * 1000, "media.bad_item"),
+        ("http://[::1/a.png", "media.bad_item"),
+        ("x" * 300, "media.unreadable"),
+        ("data:image/png,abc", "media.bad_item"),
+        ("data:image/png;base64,é", "media.unreadable"),
+        ("data:image/png;base64,AAAA", "media.unreadable"),
+        ("https://example.org/a.png", "media.remote"),
+        ("s3://bucket/a.png", "media.remote"),
+    ],
+)
+def test_items_that_cannot_be_opened(tmp_path: Path, item: object, code: str) -> None:
+    assert errors(judge(tmp_path, said(ONE, images=[item]))) == [(code, "images[0]")]
+
+
+def test_bytes_and_data_uris_are_decoded_and_digested(tmp_path: Path) -> None:
+    rows = [said(ONE, images=[{"bytes": png(), "path": "was/here.png"}], extra_info={"index": 1})]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    result = run(tmp_path, "train.parquet")
+    assert accepted(result) == rows
+    assert result.accepted.head(1)[0]["images"] == [
+        {"item": '{"bytes":null,"path":"was/here.png"}', "bytes": png(), "digest": digest_bytes(png())}
+    ]
+    (medium,) = judge(tmp_path, said(ONE, images=[data_uri(png())])).accepted.head(1)[0]["images"]
+    assert (medium["bytes"], medium["digest"]) == (None, digest_bytes(png()))
+
+
+def test_hosts_that_are_allowed_are_left_for_later(tmp_path: Path) -> None:
+    good = said(ONE, images=["https://example.org/a.png"])
+    result = judge(tmp_path, good, allowed_hosts=("example.org",))
+    assert accepted(result) == [good]
+    assert result.accepted.head(1)[0]["images"][0]["digest"] is None
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (png(300, 300)[:-2000], "media.truncated"),
+        (b"", "media.unreadable"),
+        (b"GIF89a", "media.unreadable"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "media.unreadable"),
+        (header_only(0, 10), "media.unreadable"),
+        (header_only(100_000, 100_000), "media.image_size"),
+        (header_only(12_000, 12_000), "media.image_size"),
+        (png(500, 2), "media.image_size"),
+    ],
+)
+def test_images_that_are_damaged_or_absurd(tmp_path: Path, data: bytes, code: str) -> None:
+    (tmp_path / "a.png").write_bytes(data)
+    assert errors(judge(tmp_path, said(ONE, images=["a.png"]))) == [(code, "images[0]")]
+
+
+def test_the_largest_image_is_an_option(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(40, 40))
+    one = said(ONE, images=["a.png"])
+    assert judge(tmp_path, one, max_image_pixels=1600).accepted_rows == 1
+    assert errors(judge(tmp_path, one, max_image_pixels=1599)) == [("media.image_size", "images[0]")]
+
+
+def test_videos_and_audio_must_exist_and_hold_something(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_bytes(b"frames")
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "1.png").write_bytes(png())
+    good = said(
+        "<video><audio><video> What?",
+        videos=[{"video": "a.mp4", "fps": 2}, ["1.png", "1.png"]],
+        audios=["a.mp4"],
+    )
+    result = judge(
+        tmp_path,
+        good,
+        said("<video> ?", videos=["empty.mp4"]),
+        said("<audio> ?", audios=[{"audio": "gone.wav"}]),
+        said("<video> ?", videos=[["1.png", "gone.png"]]),
+    )
+    assert accepted(result) == [good]
+    assert errors(result) == [
+        ("media.unreadable", "videos[0]"),
+        ("media.file_missing", "audios[0]"),
+        ("media.file_missing", "videos[0]"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "images", "code"),
+    [
+        ("<image><image>", 1, "media.count_mismatch"),
+        ("<image>", 2, "media.count_mismatch"),
+        ("no placeholder", 1, "media.orphan_media"),
+        ("<image>", 0, "media.orphan_placeholder"),
+    ],
+)
+def test_placeholders_and_media_are_counted(tmp_path: Path, text: str, images: int, code: str) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    result = judge(tmp_path, said(f"{text} ?", images=["a.png"] * images))
+    assert errors(result) == [(code, "images")]
+
+
+def test_placeholders_are_counted_over_all_messages(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    turns = [
+        {"role": "user", "content": "<image> What?"},
+        {"role": "assistant", "content": "A disc."},
+        {"role": "user", "content": "And <image>?"},
+    ]
+    assert judge(tmp_path, row(prompt=turns, images=["a.png", "a.png"])).accepted_rows == 1
+
+
+def test_a_modality_is_switched_off_by_an_empty_key(tmp_path: Path) -> None:
+    result = judge(tmp_path, said("What?", images=["gone.png"]), image_key="")
+    assert errors(result) == [("row.reserved_column", "images")]
+
+
+def test_renamed_media_columns_come_out_under_the_standard_name(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    result = judge(tmp_path, said(ONE, pictures=["a.png"]), image_key="pictures")
+    assert accepted(result) == [said(ONE, images=["a.png"])]
+
+
+def test_tokens_of_the_users_tokenizer_are_refused_in_text(tmp_path: Path) -> None:
+    tokens = ("«img»",)
+    assert codes(judge(tmp_path, said("a «img» b"), special_tokens=tokens)) == {"media.vision_token"}
+    assert codes(judge(tmp_path, said("a «img b"), special_tokens=tokens)) == set()

@@ -1,0 +1,130 @@
+"""uids: the same row has the same uid tomorrow, and no two rows have one."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rl_assets.contract.uids import UidRegistry
+from tests.contract.rows import codes, data_uri, errors, judge, png, row, run, said, uids, write_jsonl
+
+A, B, C = (said(text, extra_info={"index": n}) for n, text in enumerate(["a?", "b?", "c?"]))
+
+
+def uid_of(folder: Path, one: dict[str, object], **options: object) -> str:
+    (uid,) = uids(judge(folder, one, **options))
+    return uid
+
+
+def test_a_uid_is_32_hex_digits_that_never_change(tmp_path: Path) -> None:
+    uid = uid_of(tmp_path, row())
+    assert re.fullmatch("[0-9a-f]{32}", uid)
+    assert uid == "PINNED"
+
+
+def test_a_uid_does_not_depend_on_the_file(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "x.jsonl", [A, B])
+    write_jsonl(tmp_path / "y.jsonl", [C])
+    write_jsonl(tmp_path / "z.jsonl", [C, B, A])
+    two = uids(run(tmp_path, ["y.jsonl", "x.jsonl"]))
+    one = uids(run(tmp_path, "z.jsonl"))
+    assert set(two) == set(one)
+    assert len(set(two)) == 3
+    assert two == uids(run(tmp_path, ["x.jsonl", "y.jsonl"]))
+
+
+def test_a_uid_does_not_depend_on_the_order_of_keys_or_on_what_is_beside_the_question(tmp_path: Path) -> None:
+    same = [
+        row(),
+        dict(reversed(row().items())),
+        row(prompt=[{"content": "What is 40 + 2?", "role": "user"}]),
+        row(reward_model={"ground_truth": "42", "style": "other"}, ability="algebra", level=3),
+        row(extra_info={"index": 99}),
+    ]
+    assert len({uid_of(tmp_path, one) for one in same}) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        row(data_source="mine"),
+        said("What is 40 + 3?"),
+        row(reward_model={"ground_truth": "43"}),
+        row(prompt=[{"role": "system", "content": ""}, *row()["prompt"]]),
+    ],
+)
+def test_a_uid_depends_on_source_prompt_and_ground_truth(tmp_path: Path, other: dict[str, object]) -> None:
+    assert uid_of(tmp_path, other) != uid_of(tmp_path, row())
+
+
+def test_a_uid_depends_on_the_bytes_of_media_and_not_on_their_place(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.png").write_bytes(png())
+    (tmp_path / "deep/b.png").write_bytes(png())
+    (tmp_path / "c.png").write_bytes(png(48, 48))
+    uid = {name: uid_of(tmp_path, said("<image> ?", images=[name])) for name in ("a.png", "deep/b.png", "c.png")}
+    assert uid["a.png"] == uid["deep/b.png"] == uid_of(tmp_path, said("<image> ?", images=[data_uri(png())]))
+    assert uid["a.png"] != uid["c.png"]
+
+
+def test_copies_have_uids_of_their_own_that_stay(tmp_path: Path) -> None:
+    result = judge(tmp_path, A, A, A)
+    assert len(set(uids(result))) == 3
+    assert codes(result) == {"row.duplicate", "extra_info.index_duplicate"}
+    assert result.warnings["row.duplicate"] == 2
+    assert uids(result)[0] == uid_of(tmp_path, A)
+    assert result.examples["row.duplicate"][0].finding.message == "found the content of train.jsonl, row 0"
+    assert set(uids(judge(tmp_path, B, A, A, A))) > set(uids(result))
+
+
+def test_the_users_own_uids_are_kept(tmp_path: Path) -> None:
+    result = judge(tmp_path, A | {"uid": "one-1"}, B | {"uid": None}, C)
+    assert uids(result)[0] == "one-1"
+    assert uids(result)[1:] == [uid_of(tmp_path, B), uid_of(tmp_path, C)]
+
+
+def test_a_uid_of_the_users_own_stands_once(tmp_path: Path) -> None:
+    result = judge(tmp_path, A | {"uid": "x"}, B | {"uid": "x"}, C)
+    assert errors(result) == [("uid.duplicate", "uid")]
+    refused = result.rejected.head(1)[0]
+    assert (refused["source_row"], refused["uid"]) == (1, "x")
+    assert "train.jsonl, row 0" in refused["message"]
+
+
+def test_a_refused_row_does_not_take_its_uid(tmp_path: Path) -> None:
+    assert uids(judge(tmp_path, A | {"uid": "x", "prompt": []}, B | {"uid": "x"})) == ["x"]
+
+
+def test_a_uid_of_the_users_own_may_be_one_that_was_made_here(tmp_path: Path) -> None:
+    made = uid_of(tmp_path, A)
+    assert errors(judge(tmp_path, A, B | {"uid": made})) == [("uid.duplicate", "uid")]
+    swapped = uids(judge(tmp_path, B | {"uid": made}, A))
+    assert swapped[0] == made
+    assert swapped[1] != made
+    assert uids(judge(tmp_path, A | {"uid": "own"}, B | {"uid": made})) == ["own", made]
+
+
+def test_a_copy_does_not_take_a_uid_that_is_taken() -> None:
+    content, other = b"c" * 16, b"o" * 16
+    registry = UidRegistry()
+    registry.register(content, 0)
+    copy, first = registry.register(content, 1)
+    assert first == 0
+    again = UidRegistry()
+    again.register(other, 0, copy)
+    again.register(content, 1)
+    uid, _ = again.register(content, 2)
+    assert uid not in (copy, content.hex())
+
+
+def test_prompts_shared_by_train_and_validation_are_pointed_out(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", [A, B])
+    write_jsonl(tmp_path / "val.jsonl", [C, A, B | {"reward_model": {"ground_truth": "other"}}])
+    result = run(tmp_path, "train.jsonl", "val.jsonl")
+    assert result.warnings["row.shared_with_train"] == 2
+    assert [(one.file, one.row) for one in result.examples["row.shared_with_train"]] == [("val.jsonl", 1), ("val.jsonl", 2)]
+    assert result.counts["train"] == (2, 2, 0)
+    assert result.counts["val"] == (3, 3, 0)
+    shutil.copy(tmp_path / "train.jsonl", tmp_path / "copy.jsonl")
+    assert codes(run(tmp_path, ["train.jsonl", "copy.jsonl"])) == {"row.duplicate", "extra_info.index_duplicate"}

@@ -1,0 +1,99 @@
+"""A small Dagster project of its own in a folder, for the commands that a user types."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.build import POLICY, problem, write_jsonl
+
+BIN = Path(sys.executable).parent
+
+PYPROJECT = """
+[tool.dg]
+directory_type = "project"
+[tool.dg.cli]
+suppress_warnings = ["project_and_activated_venv_mismatch"]
+[tool.dg.project]
+root_module = "toy_project"
+code_location_name = "toy_project"
+registry_modules = ["rl_assets"]
+"""
+
+DEFINITIONS = """
+from pathlib import Path
+import dagster as dg
+from rl_assets.io_managers import StoreIOManager
+from rl_assets.store import storage_root
+
+@dg.definitions
+def defs():
+    package = Path(__file__).parent
+    return dg.Definitions.merge(
+        dg.load_from_defs_folder(path_within_project=package),
+        dg.Definitions(
+            resources={"io_manager": StoreIOManager(root=str(storage_root(package.parent)))},
+            executor=dg.in_process_executor,
+        ),
+    )
+"""
+
+
+def attributes(**changes: Any) -> dict[str, Any]:
+    """Attributes of a dataset `toy`; `changes` replace whole blocks."""
+    return {
+        "dataset": "toy",
+        "data": {
+            "train_files": "data/toy/train.jsonl",
+            "max_prompt_length": 96,
+            "max_response_length": 4,
+        },
+        "policy": {"path": str(POLICY)},
+        **changes,
+    }
+
+
+def make_project(folder: Path, *, rows: int = 2, **changes: Any) -> Path:
+    """Write a project with one dataset `toy` of `rows` rows into `folder`."""
+    package = folder / "toy_project"
+    (package / "defs").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "defs/__init__.py").touch()
+    (package / "definitions.py").write_text(DEFINITIONS)
+    (folder / "pyproject.toml").write_text(PYPROJECT)
+    (folder / "home").mkdir()
+    (folder / "home/dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    write_jsonl(folder / "data/toy/train.jsonl", [problem(number) for number in range(rows)])
+    write_defs(folder, attributes(**changes))
+    return folder
+
+
+def write_defs(folder: Path, attributes: dict[str, Any]) -> Path:
+    """Write the defs.yaml of the dataset and return its path."""
+    path = folder / f"toy_project/defs/{attributes['dataset']}/defs.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(
+        yaml.safe_dump({"type": "rl_assets.DataToRollout", "attributes": attributes}, sort_keys=False)
+    )
+    return path
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the environment (`dg`, `dagster`) in a project folder."""
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(folder / "home"),
+        "PYTHONPATH": str(folder),
+        "COLUMNS": "200",
+    }
+    return subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

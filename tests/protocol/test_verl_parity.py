@@ -1,0 +1,38 @@
+"""Shards are what the real verl makes of the same rows; and what happens where there is no verl."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_assets.errors import InputError
+from rl_assets.verl import to_verl
+from tests.protocol.batches import text_batch
+from tests.verl_wheel import ROOT, run_pytest, verl_site
+
+
+def test_parity_with_the_real_verl(tmp_path: Path) -> None:
+    cases = Path(__file__).with_name("parity_cases.py")
+    result = run_pytest(
+        "-q",
+        "-rA",
+        f"--basetemp={tmp_path / 'cases'}",
+        cases,
+        path=[verl_site()],
+        env={"HF_HOME": str(tmp_path)},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("PASSED ") == 8, result.stdout
+
+
+def test_without_verl_the_message_says_what_to_install() -> None:
+    with pytest.raises(
+        InputError, match=r"found no verl that can be imported.*pip install --no-deps verl==0\.9\.1"
+    ):
+        to_verl(text_batch(1))
+
+
+def test_importing_the_bridge_imports_no_verl() -> None:
+    code = "import sys, rl_assets.verl; sys.exit('verl' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,0 +1,42 @@
+"""Reward inputs written by hand."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rl_assets.rewards import REWARD_INPUT_SCHEMA
+from rl_assets.store import Table, TableWriter
+
+
+def uid(number: int) -> str:
+    """A uid as the contract makes them."""
+    return f"{number:032x}"
+
+
+def reward_input(
+    prompt: int = 0, sample: int = 0, solution: str = "#### 72", **changes: Any
+) -> dict[str, Any]:
+    """One row; `ground_truth` and `extra_info` in `changes` are values, not JSON text."""
+    row = {
+        "uid": uid(prompt),
+        "sample_index": sample,
+        "split": "train",
+        "data_source": "openai/gsm8k",
+        "solution_str": solution,
+        "ground_truth": "72",
+        "extra_info": {"index": prompt},
+        "finish_reason": "stop",
+        "response_length": 5,
+        "source_file": "data/toy/train.jsonl",
+        "source_row": prompt,
+        **changes,
+    }
+    return {**row, **{key: json.dumps(row[key]) for key in ("ground_truth", "extra_info")}}
+
+
+def input_table(folder: Path, rows: Iterable[dict[str, Any]]) -> Table:
+    """A stored table of reward inputs."""
+    with TableWriter(folder / "reward_inputs.parquet", REWARD_INPUT_SCHEMA) as writer:
+        writer.write_rows(rows)
+    return writer.table

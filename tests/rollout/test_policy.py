@@ -1,0 +1,117 @@
+"""Loading a policy: what generation must know is found, and whatever cannot be used is refused by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rl_assets.errors import InputError
+from rl_assets.rollout import load_policy, policy_fingerprint
+from tests.rollout import tiny
+
+
+def edit(file: Path, **changes: object) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_a_policy_knows_its_device_tokens_and_fingerprint(llama_folder: Path) -> None:
+    edit(llama_folder / "generation_config.json", eos_token_id=[5, 6], pad_token_id=5)
+    with load_policy(llama_folder) as policy:
+        assert policy.eos_token_ids == (5, 6)
+        assert policy.pad_token_id == 5
+        assert policy.fingerprint == policy_fingerprint(llama_folder)
+        assert policy.vocab_size == tiny.VOCAB
+        assert policy.dtype == (torch.bfloat16 if torch.cuda.is_available() else torch.float32)
+        assert not policy.model.training
+        assert not policy.mrope
+    assert policy.model is None
+
+
+def test_dtype_and_device_can_be_named(llama_folder: Path) -> None:
+    policy = load_policy(llama_folder, device="cpu", dtype="bfloat16", attn_implementation="eager")
+    assert policy.model.dtype == policy.dtype == torch.bfloat16
+    assert policy.device == torch.device("cpu")
+
+
+def test_without_a_pad_token_the_eos_token_pads(llama_folder: Path) -> None:
+    edit(llama_folder / "generation_config.json", pad_token_id=None)
+    edit(llama_folder / "config.json", pad_token_id=None)
+    assert load_policy(llama_folder).pad_token_id == tiny.EOS
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"device": "warp:0"}, "rollout.device"),
+        ({"device": "cuda:77"}, "rollout.device"),
+        ({"dtype": "int8"}, "rollout.dtype"),
+        ({"dtype": "no_dtype"}, "rollout.dtype"),
+        ({"attn_implementation": "flash_attention_2"}, "rollout.attn_implementation"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(llama_folder: Path, options: dict, field: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        load_policy(llama_folder, **options)
+    assert refusal.value.field == field
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(InputError) as refusal:
+        load_policy(folder)
+    assert refusal.value.file is not None
+    assert Path(refusal.value.file).is_relative_to(folder)
+    return refusal.value.found
+
+
+def test_a_config_that_is_not_json_is_refused(llama_folder: Path) -> None:
+    (llama_folder / "config.json").write_text("{")
+    assert "JSON" in refused(llama_folder)
+
+
+def test_a_model_type_that_nobody_knows_is_refused(llama_folder: Path) -> None:
+    edit(llama_folder / "config.json", model_type="no_such_model")
+    assert "no_such_model" in refused(llama_folder)
+
+
+def test_weights_cut_short_are_refused(llama_folder: Path) -> None:
+    weights = llama_folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "Safetensor" in refused(llama_folder)
+
+
+def test_weights_without_a_parameter_are_refused(llama_folder: Path) -> None:
+    weights = llama_folder / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    assert refused(llama_folder) == (
+        "weights without 1 of the model's parameters (model.layers.1.mlp.up_proj.weight, …)"
+    )
+
+
+def test_weights_of_another_shape_are_refused(llama_folder: Path) -> None:
+    edit(llama_folder / "config.json", intermediate_size=48)
+    assert refused(llama_folder)
+
+
+def test_a_policy_without_an_end_token_is_refused(llama_folder: Path) -> None:
+    edit(llama_folder / "generation_config.json", eos_token_id=None)
+    edit(llama_folder / "config.json", eos_token_id=None)
+    with pytest.raises(InputError, match="eos_token_id"):
+        load_policy(llama_folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [("t5", "a model of type 't5'"), ("mamba", "layers of another kind (linear_attention)")],
+)
+def test_models_that_the_loop_cannot_serve_are_refused(tmp_path: Path, kind: str, found: str) -> None:
+    assert refused(tiny.save(kind, tmp_path / kind)) == found
+
+
+def test_a_policy_without_a_tokenizer_is_refused_when_one_is_needed(llama_folder: Path) -> None:
+    policy = load_policy(llama_folder)
+    with pytest.raises(InputError, match="tokenizer"):
+        _ = policy.tokenizer

@@ -1,0 +1,158 @@
+"""The commands that a user types: what they print, and their exit status."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_assets.store import digest_file
+from tests.project import attributes, make_project, run, write_defs
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose dataset was materialised once by `dg launch`."""
+    folder = make_project(tmp_path_factory.mktemp("finished"))
+    launched = run(folder, "dg", "launch", "--job", "toy_rebuild")
+    assert launched.returncode == 0, launched.stdout[-4000:]
+    return folder
+
+
+def stored(folder: Path) -> dict[str, str]:
+    """Digest of everything that the assets stored."""
+    root = folder / "data/storage"
+    return {str(path.relative_to(root)): digest_file(path) for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_launched_job_materialises_the_graph(finished: Path) -> None:
+    names = {path.name for path in (finished / "data/storage/toy").iterdir()} - {".staging"}
+    assert names >= {
+        "raw_files.json",
+        "field_contract.parquet",
+        "rejected_rows.parquet",
+        "length_filtered.parquet",
+        "overlong_rows.parquet",
+        "unrenderable_rows.parquet",
+        "proto_shards",
+        "proto_shards.json",
+        "rollouts",
+        "rollouts.json",
+        "reward_inputs.parquet",
+    }
+
+
+def test_a_rebuild_without_a_change_generates_nothing_and_changes_nothing(finished: Path) -> None:
+    before = stored(finished)
+    launched = run(finished, "dg", "launch", "--job", "toy_rebuild")
+    assert launched.returncode == 0
+    assert "is up to date" in launched.stdout
+    assert "rollouts: loading" not in launched.stdout
+    assert stored(finished) == before
+
+
+def a_missing_file(folder: Path) -> None:
+    (folder / "data/toy/train.jsonl").unlink()
+
+
+def a_line_that_is_not_json(folder: Path) -> None:
+    with (folder / "data/toy/train.jsonl").open("a") as file:
+        file.write('{"prompt": [\n')
+
+
+def an_empty_glob(folder: Path) -> None:
+    write_defs(folder, attributes(data={"train_files": "data/toy/*.parquet"}))
+
+
+def an_unreadable_parquet(folder: Path) -> None:
+    (folder / "data/toy/train.parquet").write_bytes(b"PAR1 and nothing else")
+    write_defs(folder, attributes(data={"train_files": "data/toy/train.parquet"}))
+
+
+def a_policy_that_is_not_there(folder: Path) -> None:
+    write_defs(folder, attributes(policy={"path": "data/policies/absent"}))
+
+
+def a_policy_without_weights(folder: Path) -> None:
+    policy = Path(attributes()["policy"]["path"])
+    shutil.copytree(policy, folder / "policy", ignore=shutil.ignore_patterns("*.safetensors"))
+    write_defs(folder, attributes(policy={"path": "policy"}))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "names"),
+    [
+        (a_missing_file, ["data/toy/train.jsonl"]),
+        (a_line_that_is_not_json, ["data/toy/train.jsonl, row 2", "file.malformed_line"]),
+        (an_empty_glob, ["data/toy/*.parquet", "data.train_files"]),
+        (an_unreadable_parquet, ["data/toy/train.parquet"]),
+        (a_policy_that_is_not_there, ["data/policies/absent", "policy.path"]),
+        (a_policy_without_weights, ["policy", "weights"]),
+    ],
+)
+def test_bad_input_is_named_ends_with_status_1_and_leaves_what_was_there(
+    finished: Path, tmp_path: Path, breaks: Callable[[Path], None], names: list[str]
+) -> None:
+    folder = tmp_path / "project"
+    shutil.copytree(finished, folder)
+    before = stored(folder)
+    breaks(folder)
+    launched = run(folder, "dg", "launch", "--job", "toy_rebuild")
+    assert launched.returncode == 1
+    for name in names:
+        assert name in launched.stdout
+    after = stored(folder)
+    told = {"toy/rejected_rows.parquet", "toy/raw_files.json"}  # they say what is there now
+    assert {path: digest for path, digest in after.items() if path not in told} == {
+        path: digest for path, digest in before.items() if path not in told
+    }
+
+
+def test_a_wrong_yaml_is_refused_with_file_line_and_field(tmp_path: Path) -> None:
+    folder = make_project(
+        tmp_path, data={"train_files": "data/toy/train.jsonl", "max_prompt_length": "forty"}
+    )
+    checked = run(folder, "dg", "check", "yaml", "toy_project/defs/toy")
+    assert checked.returncode == 1
+    assert "toy_project/defs/toy/defs.yaml:6" in checked.stdout
+    assert "max_prompt_length" in checked.stdout
+    assert "'forty' is not of type 'integer'" in checked.stdout
+    loaded = run(folder, "dg", "check", "defs")
+    assert loaded.returncode == 1
+
+
+def test_a_second_dataset_is_a_second_yaml(tmp_path: Path) -> None:
+    folder = make_project(tmp_path)
+    write_defs(folder, attributes(dataset="other"))
+    listed = run(folder, "dg", "list", "defs", "--json")
+    assert listed.returncode == 0
+    for name in ("toy/reward_inputs", "other/reward_inputs", "toy_rebuild", "other_rebuild", "other_nightly"):
+        assert f'"{name}"' in listed.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["dg", "check", "yaml"],
+        ["dg", "check", "yaml", "rl_assets/defs/gsm_symbolic"],
+        ["dg", "check", "yaml", "rl_assets/defs/needs_care"],
+        ["dg", "check", "defs"],
+        ["dg", "check", "toml"],
+    ],
+)
+def test_the_project_itself_is_well_formed(command: list[str], tmp_path: Path) -> None:
+    import os
+    import subprocess
+
+    from tests.project import BIN
+
+    checked = subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=ROOT,
+        env={**os.environ, "DAGSTER_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -1,0 +1,49 @@
+"""The doors of the project: they open on the same definitions, and quickly."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_workspace_yaml_and_tool_dg_name_the_same_code_location() -> None:
+    (loaded,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+    assert loaded["python_module"] == {
+        "module_name": f"{project['root_module']}.definitions",
+        "location_name": project["code_location_name"],
+    }
+
+
+def test_definitions_load_without_torch_transformers_or_datasets() -> None:
+    code = """
+import sys
+from rl_assets.definitions import defs
+defs()
+print(sorted({"torch", "transformers", "datasets", "matplotlib"} & set(sys.modules)))
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_the_inner_packages_import_no_dagster() -> None:
+    inner = "contract", "prompts", "protocol", "rollout", "rewards"
+    code = f"""
+import importlib, pkgutil, sys
+import rl_assets
+for name in {inner}:
+    package = importlib.import_module("rl_assets." + name)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(package.__name__ + "." + module.name)
+print(sorted(name for name in sys.modules if name.split(".")[0] == "dagster"))
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert loaded.stdout.strip() == "[]"
