@@ -1,6 +1,8 @@
 """The one error that users meet: it says where, what was found, what was expected, and what to do."""
 
+from functools import partial
 from pathlib import PurePath
+from typing import Any
 
 
 class InputError(ValueError):
@@ -37,6 +39,11 @@ class InputError(ValueError):
         self.expected = expected
         self.remedy = remedy
         super().__init__(self._message())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An error that crosses from a worker process is pickled; its arguments are all keywords.
+        names = ("file", "row", "field", "found", "expected", "remedy")
+        return partial(type(self), **{name: getattr(self, name) for name in names}), ()
 
     def _message(self) -> str:
         place = self.file or ""

@@ -149,6 +149,39 @@ class DataSpec(_Spec):
         return None if cap < 0 else cap
 
 
+class ContractSpec(_Spec):
+    """What the field contract takes, refuses and mends. The defaults are the strict ones."""
+
+    prompt_format: Literal["messages", "text"] = "messages"
+    """`messages` takes lists of messages; `text` takes plain text and makes it one user message."""
+
+    reserved_columns: Literal["refuse", "prefix"] = "refuse"
+    """A column of a name that the trainer gives to a field of its own: `refuse` rejects the row, `prefix`
+    carries the column as `user_<name>`."""
+
+    known_data_sources: list[str] = Field(default_factory=list)
+    """Sources that are scored elsewhere (by a reward model, by a service): their rows are accepted, and their
+    responses get no score here. With a `reward.custom_reward_function`, every source is known."""
+
+    known_agent_names: list[str] = Field(default_factory=list)
+    """Agent loops of your own, besides verl's."""
+
+    severities: dict[str, Literal["error", "warning"]] = Field(default_factory=dict)
+    """By reason code, reject the row or only warn; docs/reject-codes.md says which codes are adjustable."""
+
+    drop_nulls: bool = True
+    """Mend keys with a null value in messages, parts, media and tools, which parquet fills in."""
+
+    wrap_scalars: bool = False
+    """Mend a single image, video or clip by putting it into a list."""
+
+    parse_json: bool = False
+    """Mend a reward_model or extra_info that is JSON text of an object."""
+
+    media_root: str | None = None
+    """Folder that media paths are relative to and may not leave; null is the folder of the data file."""
+
+
 class PolicySpec(_Spec):
     """The checkpoint that answers the prompts; its tokenizer and chat template render them."""
 
@@ -244,10 +277,6 @@ class RewardSpec(_Spec):
     """A scorer of the user's own. Without one, the built-in scorers read the data_sources of verl's table,
     except those whose scorer runs the response as code."""
 
-    known_data_sources: list[str] = Field(default_factory=list)
-    """data_sources that are scored elsewhere (by a reward model, by a service): the contract accepts them,
-    and their responses get no score here."""
-
     compute_score_timeout: float = Field(10.0, gt=0)
     """Seconds that one response may take; after that it has no score, and the others go on."""
 
@@ -273,6 +302,28 @@ class ChecksSpec(_Spec):
 
     reject_rate: RejectRateSpec = Field(default_factory=RejectRateSpec)
     """Share of raw rows that the contract may refuse."""
+
+
+class CurationSpec(_Spec):
+    """Which prompts `verl_dataset` takes. Validation keeps all but exact copies."""
+
+    # A list, since Dagster's sample of the YAML cannot be made from the schema of a tuple.
+    pass_rate: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    """Lowest and highest pass rate of a train prompt that is taken, both included: `[0.1, 0.9]` leaves out
+    what the policy never or always solves, and what it was not asked. null takes all, without a rollout."""
+
+    max_per_source: int | dict[str, int] | None = None
+    """Most train prompts of a `data_source`: one number for all, or by name; null has no limit."""
+
+    seed: int = 0
+    """With the uid it decides which prompts a limit takes."""
+
+    @field_validator("pass_rate")
+    @classmethod
+    def _is_band(cls, value: list[float] | None) -> list[float] | None:
+        if value is not None and not 0 <= value[0] <= value[1] <= 1:
+            raise ValueError(f"{list(value)} is not a band of pass rates, such as [0.1, 0.9]")
+        return value
 
 
 class ScheduleSpec(_Spec):
@@ -304,6 +355,9 @@ class DataToRolloutSpec(_Spec):
     data: DataSpec
     """verl's `data:` block."""
 
+    contract: ContractSpec = Field(default_factory=ContractSpec)
+    """What the field contract takes, refuses and mends."""
+
     policy: PolicySpec
     """The checkpoint that answers the prompts."""
 
@@ -313,6 +367,9 @@ class DataToRolloutSpec(_Spec):
     reward: RewardSpec = Field(default_factory=RewardSpec)
     """verl's `reward:` block."""
 
+    curation: CurationSpec = Field(default_factory=CurationSpec)
+    """Which prompts the training set takes."""
+
     shards: ShardSpec = Field(default_factory=ShardSpec)
     """How rows are spread over shards."""
 
@@ -321,6 +378,9 @@ class DataToRolloutSpec(_Spec):
 
     schedule: ScheduleSpec = Field(default_factory=ScheduleSpec)
     """The nightly rebuild."""
+
+    previews: bool = True
+    """False hides the text of prompts, responses and answers in the UI; its event log is kept and shared."""
 
     owners: list[str] = Field(default_factory=list)
     """Owners of the assets: e-mail addresses, or teams as `team:NAME`."""

@@ -5,11 +5,13 @@ import dagster as dg
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.field_contract import build_field_contract
 from rl_assets.assets.length_filtered import build_length_filtered
+from rl_assets.assets.prompt_difficulty import build_prompt_difficulty
 from rl_assets.assets.proto_shards import build_proto_shards
 from rl_assets.assets.raw_files import build_raw_files
 from rl_assets.assets.reward_inputs import build_reward_inputs
 from rl_assets.assets.reward_scores import build_reward_scores
 from rl_assets.assets.rollouts import build_rollouts
+from rl_assets.assets.verl_dataset import build_verl_dataset
 
 
 def build_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
@@ -22,4 +24,6 @@ def build_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
         build_rollouts(dataset),
         build_reward_inputs(dataset),
         build_reward_scores(dataset),
+        build_prompt_difficulty(dataset),
+        build_verl_dataset(dataset),
     ]

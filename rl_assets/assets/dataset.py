@@ -1,6 +1,6 @@
 """One dataset as its assets see it: keys, places, and the pieces that its YAML describes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from upath import UPath
 
+from rl_assets.assets.display import table
 from rl_assets.contract import ContractOptions, RawManifest
 from rl_assets.errors import InputError
 from rl_assets.protocol.manifest import ShardManifest, ShardRef
 from rl_assets.rewards import RewardFunction, ScorePool
+from rl_assets.rewards.export import Export
 from rl_assets.spec import DataToRolloutSpec
 from rl_assets.store import Table, digest_json, storage_root
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from rl_assets.rollout import SamplingParams
 
 SPLITS = ("train", "val")
+PRIVATE = frozenset({"prompt", "response", "solution_str", "ground_truth"})
+HIDDEN = "(hidden: previews is false)"
 
 
 @dataclass(frozen=True)
@@ -50,16 +54,19 @@ class Dataset:
     @property
     def contract_options(self) -> ContractOptions:
         """What the field contract needs to know."""
-        data = self.spec.data
+        data, contract = self.spec.data, self.spec.contract.model_dump()
+        for name in ("known_data_sources", "known_agent_names"):
+            contract[name] = tuple(contract[name])
+        # Left as a warning, an unknown source would be found out after its rollouts.
+        contract["severities"] = {"data_source.unknown": "error", **contract["severities"]}
         return ContractOptions(
+            **contract,
             prompt_key=data.prompt_key,
             reward_fn_key=data.reward_fn_key,
             image_key=data.image_key,
             video_key=data.video_key,
             audio_key=data.audio_key,
-            known_data_sources=tuple(self.spec.reward.known_data_sources),
             custom_scorer=self.reward_function.path is not None,
-            severities={"data_source.unknown": "error"},
         )
 
     @property
@@ -77,6 +84,12 @@ class Dataset:
         reward = self.spec.reward
         return ScorePool(self.reward_function, reward.compute_score_timeout, reward.num_workers)
 
+    def preview(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
+        """Rows as a table for the UI, without private text where the YAML says `previews: false`."""
+        if self.spec.previews:
+            return table(rows, columns)
+        return table(({**row, **dict.fromkeys(PRIVATE & row.keys(), HIDDEN)} for row in rows), columns)
+
     def key(self, asset: str) -> dg.AssetKey:
         """Asset key `<dataset>/<asset>`."""
         return dg.AssetKey([self.name, asset])
@@ -92,6 +105,10 @@ class Dataset:
     def shard_manifest(self, asset: str) -> ShardManifest:
         """The manifest that `proto_shards` or `rollouts` stored."""
         return ShardManifest.model_validate_json((self.storage / f"{asset}.json").read_bytes())
+
+    def export(self) -> Export:
+        """The manifest that `verl_dataset` stored."""
+        return Export.model_validate_json((self.storage / "verl_dataset.json").read_bytes())
 
     def shards(self, asset: str) -> Iterator[tuple[ShardRef, "DataProto"]]:
         """Each shard of `proto_shards` or `rollouts`, its digests verified, one at a time."""

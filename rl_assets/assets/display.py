@@ -42,7 +42,7 @@ def _cell(value: Any) -> str | int | float | bool:
 
 
 def histogram(
-    series: Mapping[str, Sequence[int]], label: str, limit: int | None = None
+    series: Mapping[str, Sequence[float]], label: str, limit: int | None = None
 ) -> dg.MarkdownMetadataValue:
     """A histogram as an inline picture (PNG, below 20 KB).
 

@@ -93,7 +93,7 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 asset_key=dataset.key("field_contract"),
                 value=result.accepted,
                 data_version=dg.DataVersion(result.accepted.digest),
-                metadata=_accepted_metadata(result),
+                metadata=_accepted_metadata(result, dataset),
             )
 
     return field_contract
@@ -134,7 +134,7 @@ def _rejected_metadata(result: ContractResult) -> dict[str, Any]:
     }
 
 
-def _accepted_metadata(result: ContractResult) -> dict[str, Any]:
+def _accepted_metadata(result: ContractResult, dataset: Dataset) -> dict[str, Any]:
     preview = result.accepted.head(
         _PREVIEW_ROWS, ["uid", "split", "data_source", "prompt", "reward_model", "source_file", "source_row"]
     )
@@ -144,7 +144,7 @@ def _accepted_metadata(result: ContractResult) -> dict[str, Any]:
     return {
         "dagster/row_count": result.accepted_rows,
         "dagster/column_schema": column_schema(ROW_SCHEMA),
-        "preview": table(
+        "preview": dataset.preview(
             preview,
             ["uid", "split", "data_source", "prompt", "ground_truth", "source_file", "source_row"],
         ),

@@ -106,7 +106,7 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                     "unrenderable": refused,
                     "longest_prompt": max(lengths["kept"], default=0),
                     "prompt_lengths": histogram(lengths, "prompt length in tokens", limit),
-                    "preview": _preview(result.kept),
+                    "preview": _preview(result.kept, dataset),
                 },
             )
 
@@ -138,8 +138,8 @@ def _refused_metadata(refused: Table) -> dict[str, Any]:
     }
 
 
-def _preview(kept: Table) -> dg.TableMetadataValue:
+def _preview(kept: Table, dataset: Dataset) -> dg.TableMetadataValue:
     rows = kept.head(_PREVIEW_ROWS, ["uid", "prompt", "prompt_length", "source_file", "source_row"])
     for row in rows:
         row["prompt"] = last_message(json.loads(row["prompt"]))
-    return table(rows, ["uid", "prompt", "prompt_length", "source_file", "source_row"])
+    return dataset.preview(rows, ["uid", "prompt", "prompt_length", "source_file", "source_row"])

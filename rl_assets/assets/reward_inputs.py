@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, table
+from rl_assets.assets.display import column_schema
 from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.store import Table, staging
 
@@ -48,7 +48,7 @@ def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
                 metadata={
                     "dagster/row_count": rows.num_rows,
                     "dagster/column_schema": column_schema(REWARD_INPUT_SCHEMA),
-                    "preview": table(rows.head(_PREVIEW_ROWS, columns), columns),
+                    "preview": dataset.preview(rows.head(_PREVIEW_ROWS, columns), columns),
                 },
             )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from rl_assets.assets.dataset import SPLITS, Dataset, refusals
-from rl_assets.assets.display import histogram, last_message, table
+from rl_assets.assets.display import histogram, last_message
 from rl_assets.assets.proto_shards import shard_metadata
 from rl_assets.protocol.manifest import ShardManifest
 
@@ -110,5 +110,5 @@ def _responses(shards: Iterable["DataProto"], limit: int, dataset: Dataset) -> M
     return {
         "truncated_share": round(truncated / max(rows, 1), 4),
         "response_lengths": histogram(lengths, "response length in tokens", limit),
-        "preview": table(preview, ["uid", "sample", "prompt", "response", "finish_reason"]),
+        "preview": dataset.preview(preview, ["uid", "sample", "prompt", "response", "finish_reason"]),
     }

@@ -9,7 +9,18 @@ from itertools import groupby
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks import conservation, groups, media, raw_files, reward_fields, scores, tensors, uids
+from rl_assets.checks import (
+    conservation,
+    difficulty,
+    groups,
+    media,
+    raw_files,
+    reward_fields,
+    scores,
+    tensors,
+    uids,
+    verl_dataset,
+)
 from rl_assets.checks.check import Check, build_check_step
 
 _ORDER = [
@@ -20,6 +31,8 @@ _ORDER = [
     "rollouts",
     "reward_inputs",
     "reward_scores",
+    "prompt_difficulty",
+    "verl_dataset",
 ]
 
 CHECKS: list[Check] = sorted(
@@ -32,6 +45,8 @@ CHECKS: list[Check] = sorted(
         *groups.CHECKS,
         *reward_fields.CHECKS,
         *scores.CHECKS,
+        *difficulty.CHECKS,
+        *verl_dataset.CHECKS,
     ],
     key=lambda check: _ORDER.index(check.asset),
 )

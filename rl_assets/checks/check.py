@@ -8,6 +8,7 @@ import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.display import table
+from rl_assets.errors import InputError
 
 SHOWN_ROWS = 20
 """A check shows at most this many failing rows: the event log is kept and shared."""
@@ -66,7 +67,11 @@ class Check:
 
     def result(self, dataset: Dataset) -> dg.AssetCheckResult:
         """The check evaluated on what is stored now."""
-        findings = self.evaluate(dataset)
+        try:
+            findings = self.evaluate(dataset)
+        except InputError as error:  # what is stored is damaged: that is a finding, not a crash
+            findings = Findings()
+            findings.fail(str(error), {"source_file": error.file})
         metadata: dict[str, Any] = {**findings.numbers, "failures": findings.failures}
         if findings.rows:
             metadata["failing_rows"] = table(findings.rows, ["uid", "source_file", "source_row", "problem"])

@@ -63,6 +63,24 @@ def _reward_inputs(dataset: Dataset) -> Findings:
     return _compare("rollouts", dataset.shard_manifest("rollouts").rows, {"reward_inputs": rows})
 
 
+def _reward_scores(dataset: Dataset) -> Findings:
+    rows = dataset.table("reward_scores").num_rows
+    return _compare("reward_inputs", dataset.table("reward_inputs").num_rows, {"reward_scores": rows})
+
+
+def _prompt_difficulty(dataset: Dataset) -> Findings:
+    prompts = len(set(dataset.table("reward_scores").read(["uid"]).column(0).to_pylist()))
+    rows = dataset.table("prompt_difficulty").num_rows
+    return _compare("scored_prompts", prompts, {"prompt_difficulty": rows})
+
+
+def _verl_dataset(dataset: Dataset) -> Findings:
+    export = dataset.export()
+    parts = {file.name: file.rows for file in export.files}
+    parts |= {f"left out as {reason}": rows for reason, rows in export.left_out.items()}
+    return _compare("length_filtered", dataset.table("length_filtered").num_rows, parts)
+
+
 def _rows_by_split(dataset: Dataset, asset: str) -> Counter[str]:
     rows: Counter[str] = Counter()
     for ref in dataset.shard_manifest(asset).shards:
@@ -85,4 +103,11 @@ CHECKS = [
     ),
     _check("rollouts", "Responses = prompts × n.", _rollouts),
     _check("reward_inputs", "One reward input per response.", _reward_inputs),
+    _check("reward_scores", "Every reward input has a score, or an error in its place.", _reward_scores),
+    _check(
+        "verl_dataset",
+        "Every fitting prompt is in the training set or left out with a reason.",
+        _verl_dataset,
+    ),
+    _check("prompt_difficulty", "One row per prompt that was answered.", _prompt_difficulty),
 ]

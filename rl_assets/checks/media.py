@@ -30,7 +30,8 @@ CHECKS = [
     Check(
         asset,
         NAME,
-        "Every `<image>`, `<video>` and `<audio>` in a prompt has its medium, and every medium its placeholder.",
+        "Every `<image>`, `<video>` and `<audio>` in a prompt has its medium, and every medium its "
+        "placeholder.",
         partial(_consistent, asset),
     )
     for asset in ("field_contract", "length_filtered")

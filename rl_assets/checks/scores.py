@@ -28,11 +28,11 @@ def _scorer_known(dataset: Dataset) -> Findings:
     sources = Counter(dataset.table("field_contract").read(["data_source"]).column(0).to_pylist())
     findings.numbers["data_sources"] = len(sources)
     for source, rows in sorted(sources.items()):
-        if not has_builtin(source) and source not in dataset.spec.reward.known_data_sources:
+        if not has_builtin(source) and source not in dataset.spec.contract.known_data_sources:
             findings.fail(
-                f"{rows:,} rows of {source!r}: no built-in scorer reads it without a service or running code. "
-                "Name a reward.custom_reward_function, or list it in reward.known_data_sources where its "
-                "responses are scored elsewhere"
+                f"{rows:,} rows of {source!r}: no built-in scorer reads it without a service or running "
+                "code. Name a reward.custom_reward_function, or list it in contract.known_data_sources where "
+                "its responses are scored elsewhere"
             )
     return findings
 
@@ -48,7 +48,7 @@ def _perfect_answers_score(dataset: Dataset) -> Findings:
 
 def _sample(dataset: Dataset, limit: int) -> Iterator[dict[str, Any]]:
     """The first `limit` rows of every data_source that is scored here, their JSON decoded."""
-    taken: Counter[str] = Counter(dict.fromkeys(dataset.spec.reward.known_data_sources, limit))
+    taken: Counter[str] = Counter(dict.fromkeys(dataset.spec.contract.known_data_sources, limit))
     for row in dataset.table("field_contract").rows(_COLUMNS):
         if taken[row["data_source"]] < limit:
             taken[row["data_source"]] += 1
@@ -58,7 +58,7 @@ def _sample(dataset: Dataset, limit: int) -> Iterator[dict[str, Any]]:
 
 def _every_response_scored(dataset: Dataset) -> Findings:
     findings, reasons = Findings(), Counter[str]()
-    elsewhere = dataset.spec.reward.known_data_sources
+    elsewhere = dataset.spec.contract.known_data_sources
     for row in dataset.table("reward_scores").rows(
         ["uid", "source_file", "source_row", "data_source", "error"]
     ):
@@ -77,7 +77,7 @@ def _scorer_works(dataset: Dataset) -> Findings:
         if row["error"] is not None:
             errors.setdefault(row["data_source"], row["error"])
     for source, count in sorted(scored.items()):
-        if count == 0 and source not in dataset.spec.reward.known_data_sources:
+        if count == 0 and source not in dataset.spec.contract.known_data_sources:
             findings.fail(f"no response of {source!r} could be scored; the first says: {errors[source]}")
     findings.numbers["scored"] = scored.total()
     return findings
@@ -88,7 +88,7 @@ CHECKS = [
         "field_contract",
         "scorer_known",
         "The reward function can be loaded; without one, every `data_source` has a built-in scorer or is "
-        "listed in `reward.known_data_sources`.",
+        "listed in `contract.known_data_sources`.",
         _scorer_known,
     ),
     Check(

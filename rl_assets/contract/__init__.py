@@ -1,9 +1,10 @@
 """The field contract: every raw row is accepted whole or rejected with a reason."""
 
 from rl_assets.contract.codes import CODES, Code, Finding
-from rl_assets.contract.files import RawFile, RawManifest, scan_files
+from rl_assets.contract.files import RawFile, RawManifest
 from rl_assets.contract.gate import ContractResult, Counts, Warned, apply_contract
 from rl_assets.contract.options import ContractOptions
+from rl_assets.contract.scan import scan_files
 from rl_assets.contract.schema import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, decode_row, reject
 
 __all__ = [

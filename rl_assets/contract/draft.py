@@ -43,6 +43,12 @@ class Draft:
     texts: list[Spot] = field(default_factory=list)
     parts: list[Spot] = field(default_factory=list)
 
+    @property
+    def errors(self) -> list[Finding]:
+        """What was found that rejects the row under the user's options."""
+        severity = self.options.severity
+        return [finding for finding in self.found if severity[finding.code] == "error"]
+
     def add(self, code: str, path: str | None, message: str) -> None:
         """Add one finding."""
         self.found.append(Finding(code, path, message))

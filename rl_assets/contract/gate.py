@@ -189,20 +189,19 @@ class _Gate:
         draft = Draft(self._options, raw.columnar)
         index = self._offset[file.split] + raw.position
         record = check_row(raw.value, index, reader, draft)
-        severity = self._options.severity
-        errors = (
-            [finding for finding in draft.found if severity[finding.code] == "error"] if draft.found else []
-        )
         own = raw.value.get("uid")
-        if record is not None and not errors and own is not None:
-            first = self._uids.owner(own)
-            if first is not None:
-                errors.append(Finding("uid.duplicate", "uid", f"found the uid of {self._place(first)}"))
-        if errors or record is None:
-            assert errors, "a row without a record has an error"
+        errors = draft.errors if record is None else self._uid_errors(own)
+        if record is None or errors:
             self._reject(raw, file, errors, own if type(own) is str else None)
             return
         self._accept(record, raw, number, draft, own)
+
+    def _uid_errors(self, own: str | None) -> list[Finding]:
+        """What is wrong with a row's own uid, seen beside those of the rows before it."""
+        first = None if own is None else self._uids.owner(own)
+        if first is None:
+            return []
+        return [Finding("uid.duplicate", "uid", f"found the uid of {self._place(first)}")]
 
     def finish_file(self, file: RawFile) -> None:
         """Write what is under way; the next file's rows number on from here."""

@@ -70,15 +70,15 @@ def faults(value: Any, path: str, depth: int = MAX_DEPTH) -> Iterator[Finding]:
         yield Finding("value.not_json", path, f"found {describe(value)}, expected a JSON value")
 
 
-def encode(value: Any, path: str, found: list[Finding]) -> str | None:
-    """`value` as compact JSON text in the order of its keys; or None, after adding its faults to `found`."""
+def encode(value: Any, path: str, found: list[Finding]) -> str:
+    """`value` as compact JSON text in the order of its keys; or "", after adding its faults to `found`."""
     if is_plain(value):
         try:
             return _encode(value).decode()
         except UnicodeEncodeError:
             pass
     found.extend(faults(value, path))
-    return None
+    return ""
 
 
 def canonical(value: Any) -> bytes:

@@ -67,9 +67,7 @@ def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMe
     has_columns = not options.media_columns.isdisjoint(row)
     if not has_columns and not draft.texts and not draft.parts:
         return NO_MEDIA
-    present = {
-        modality: row[key] for modality, key in options.media_keys.items() if row.get(key) is not None
-    }
+    present = {modality: row[key] for modality, key in options.media_keys.items() if row.get(key) is not None}
     if not present and not draft.texts and not draft.parts:
         return NO_MEDIA
     placeholders: Counter[str] = Counter()
@@ -197,12 +195,12 @@ def _check_item(
     else:
         seen = reader.look(item, modality, bare=True)
     _report(seen, path, draft)
-    text = None if type(item) is bytes else encode(item, path, draft.found)
+    text = "" if type(item) is bytes else encode(item, path, draft.found)
     rest.pop("type", None)
     identities.append(
         [modality, seen.digest or seen.address, rest] if rest else [modality, seen.digest or seen.address]
     )
-    return Medium(text or "null", data, seen.digest)
+    return Medium(text, data, seen.digest)
 
 
 def _report(seen: Seen, path: str, draft: Draft) -> None:

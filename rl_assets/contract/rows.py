@@ -41,7 +41,7 @@ def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft
         index: for rows without an `extra_info.index` of their own.
 
     Returns:
-        The row ready for the table; None where it has an error that leaves nothing to write.
+        The row ready for the table; None where it has an error.
     """
     messages = check_prompt(row.get(draft.options.prompt_key), draft)
     source = check_data_source(row.get(draft.options.reward_fn_key), draft)
@@ -66,8 +66,9 @@ def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft
     reward_model = encode(model, "reward_model", found)
     extra_info = encode(info, "extra_info", found)
     extra_columns = encode(extras, "", found) if extras else "{}"
-    named = source.isascii() or encode(source, "data_source", found) is not None
-    if prompt is None or reward_model is None or extra_info is None or extra_columns is None or not named:
+    if not source.isascii():
+        encode(source, "data_source", found)
+    if found and draft.errors:
         return None
     own_split = info.get("split")
     return Record(

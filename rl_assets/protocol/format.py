@@ -6,6 +6,7 @@ safetensors). There is no pickle in any of them.
 """
 
 import json
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Literal
 
@@ -18,12 +19,12 @@ from safetensors.torch import save as save_tensors
 from tensordict import TensorDict
 
 from rl_assets.errors import InputError
-from rl_assets.protocol.columns import Encoding, decode, encode, exact_json
+from rl_assets.protocol.columns import Encoding, decode, encode, exact_json, uncollected
 from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.verified import DamagedError, FileRecord
 
 TENSORS, ROWS, META = "tensors.safetensors", "rows.parquet", "meta.json"
-ROW_GROUP = 1024
+ROW_GROUP = 2048
 
 Rows = slice | Sequence[int]
 
@@ -58,15 +59,18 @@ def pack(data: DataProto) -> dict[str, bytes]:
     arrays: dict[str, pa.Array] = {}
     encodings: dict[str, Encoding] = {}
     same_as: dict[str, str] = {}
-    for key, values in sorted(data.non_tensor_batch.items()):
-        array, encoding = encode(key, values)
-        twin = _twin(array, encoding, arrays, encodings)
-        if twin is None:
-            arrays[key], encodings[key] = array, encoding
-        else:
-            same_as[key] = twin
+    with uncollected():
+        for key, values in sorted(data.non_tensor_batch.items()):
+            twin = next((k for k in arrays if all(map(operator.is_, values, data.non_tensor_batch[k]))), None)
+            if twin is None:
+                array, encoding = encode(key, values)
+                twin = _twin(array, encoding, arrays, encodings)
+            if twin is None:
+                arrays[key], encodings[key] = array, encoding
+            else:
+                same_as[key] = twin
     files = {TENSORS: save_tensors({key: _plain(key, tensor) for key, tensor in tensors.items()})}
-    files[ROWS] = _parquet(pa.table(arrays))
+    files[ROWS] = _parquet(arrays, encodings)
     meta = ShardMeta(
         rows=len(data),
         tensors=None if data.batch is None else list(tensors),
@@ -109,15 +113,16 @@ def _plain(key: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", copy=True).contiguous()
 
 
-def _parquet(table: pa.Table) -> bytes:
-    # Token ids stay plain: packed into dictionary indices, a repeated prompt no longer repeats its bytes.
-    scalars = [field.name for field in table.schema if not pa.types.is_large_list(field.type)]
+def _parquet(arrays: Mapping[str, pa.Array], encodings: Mapping[str, Encoding]) -> bytes:
+    # Dictionaries pay for names that recur. Token ids stay plain: as packed dictionary indices, a repeated
+    # prompt would not repeat its bytes, and zstd could not see it.
+    names = [key for key, encoding in encodings.items() if encoding == "string"]
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table,
+        pa.table(dict(arrays)),
         sink,
         compression="zstd",
-        use_dictionary=scalars,
+        use_dictionary=names or False,
         row_group_size=ROW_GROUP,
         write_statistics=False,
     )
@@ -163,9 +168,10 @@ def unpack(
         if stored or columns is None:
             with open_file(ROWS, meta.files[ROWS]) as stream:
                 table = _read_table(stream, sorted(set(stored.values())), positions)
-            decoded = {
-                key: decode(table[key].combine_chunks(), meta.columns[key]) for key in table.column_names
-            }
+            with uncollected():
+                decoded = {
+                    key: decode(table[key].combine_chunks(), meta.columns[key]) for key in table.column_names
+                }
         values = {key: decoded[source] for key, source in sorted(stored.items())}
         return DataProto(batch, {key: array.copy() for key, array in values.items()}, dict(meta.meta_info))
     except (ValueError, KeyError, TypeError, RuntimeError) as error:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from upath import UPath
 
 from rl_assets.contract import decode_row
+from rl_assets.contract.consistency import media_counts
 from rl_assets.errors import InputError
 from rl_assets.progress import Log, Progress
 from rl_assets.protocol import DataProto, ShardManifest, ShardRef, collate_fn, shard_of, to_item, write_shard
@@ -53,14 +54,21 @@ def shard_rows(
     for name, bucket in sorted(buckets.items()):
         records = sorted(bucket.rows(), key=lambda record: record["uid"])
         _require_uids(records)
-        items = [
-            to_item({**decode_row(record), **{key: record[key] for key in _CARRIED}}, columns=columns)
-            for record in records
-        ]
+        items = [_item(record, columns) for record in records]
         refs.append(write_shard(root, name, DataProto.from_single_dict(collate_fn(items))))
         progress.add(len(items))
     progress.close()
     return ShardManifest(shards=refs, stamps=dict(stamps))
+
+
+def _item(record: Mapping[str, Any], columns: frozenset[str]) -> dict[str, Any]:
+    row = decode_row(record)
+    for modality, (placeholders, media) in media_counts(row).items():
+        if placeholders != media:
+            raise _refusal(
+                record, "prompt", f"{placeholders} <{modality}> and {media} {modality}s", "as many"
+            )
+    return to_item({**row, **{key: record[key] for key in _CARRIED}}, columns=columns)
 
 
 def _require_uids(records: Sequence[Mapping[str, Any]]) -> None:
@@ -69,15 +77,20 @@ def _require_uids(records: Sequence[Mapping[str, Any]]) -> None:
     for record in records:
         uid = record["uid"]
         if not uid or "_" in uid or uid == previous:
-            raise InputError(
-                file=record["source_file"],
-                row=record["source_row"],
-                field="uid",
-                found=f"{uid!r}" + (" for the second time" if uid and uid == previous else ""),
-                expected="a uid of the row's own, without an underscore",
-                remedy="Take the rows from field_contract: it sets such rows aside with a reason.",
-            )
+            again = " for the second time" if uid and uid == previous else ""
+            raise _refusal(record, "uid", f"{uid!r}{again}", "a uid of the row's own, without an underscore")
         previous = uid
+
+
+def _refusal(record: Mapping[str, Any], field: str, found: str, expected: str) -> InputError:
+    return InputError(
+        file=record["source_file"],
+        row=record["source_row"],
+        field=field,
+        found=found,
+        expected=expected,
+        remedy="Take the rows from field_contract: it sets such rows aside with a reason.",
+    )
 
 
 def _columns(rows: Table) -> frozenset[str]:

@@ -108,7 +108,7 @@ def call(
     ground_truth: Any,
     extra_info: Any,
 ) -> Scored:
-    """Call a reward function as verl does (a coroutine function is awaited); whatever it raises is the error."""
+    """Call a reward function as verl does, awaiting a coroutine function; what it raises is the error."""
     arguments = {
         "data_source": data_source,
         "solution_str": solution_str,

@@ -1,4 +1,4 @@
-"""Whether the right answer scores: the ground truth, written as an answer and given to the reward function."""
+"""Whether right answers score: the ground truth, written as a response and given to the reward function."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -46,6 +46,13 @@ def file_lock(name: str, log: Log | None = None) -> Iterator[None]:
         yield
 
 
+def device_names(name: str) -> list[str]:
+    """The devices that a setting means: ``auto`` is every CUDA device of this machine, or the CPU."""
+    if name != "auto":
+        return [name]
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cpu"]
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that could be allocated on `device` now."""
     if device.type == "cuda":

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.policy import Policy
 from rl_assets.rollout.requests import Prompt, Response, read_prompts, response_keys
 from rl_assets.rollout.tensors import rollout_tensors
+from rl_assets.rollout.verify import require_agreement
 
 _LOG_EVERY = 5.0
 
@@ -40,6 +41,15 @@ class RolloutStats:
     generated_tokens: int = 0
     seconds: float = 0.0
     peak_memory: int = 0
+
+    def __iadd__(self, other: "RolloutStats") -> Self:
+        self.responses += other.responses
+        self.reused += other.reused
+        self.truncated += other.truncated
+        self.generated_tokens += other.generated_tokens
+        self.seconds += other.seconds
+        self.peak_memory = max(self.peak_memory, other.peak_memory)
+        return self
 
     @property
     def tokens_per_second(self) -> float:
@@ -87,14 +97,19 @@ def generate_rollouts(
         `finish_reason` (``stop`` or ``length``) and `response_length` (tokens, int). `meta_info` holds
         that of the prompts, `eos_token_id`, `pad_token_id`, `sampling` and `policy_fingerprint`.
 
+    The first response that a policy gives is checked against a plain forward pass over its row.
+
     Raises:
-        InputError: prompts, parameters or policy do not fit together; raised before a token is made.
+        InputError: prompts, parameters or policy do not fit together, raised before a token is made; or the
+            policy's first response differs from what its forward pass says.
     """
     columns = prompts.non_tensor_batch
     rows = len(next(iter(columns.values()))) if columns else 0
     asked = read_prompts(columns, rows, sampling, prompt_length, response_length)
     _check_fit(policy, asked)
-    made = _responses(policy, asked, sampling, max_batch_size, log, journal, stats or RolloutStats())
+    made = _responses(
+        policy, asked, sampling, max_batch_size, log, journal, RolloutStats() if stats is None else stats
+    )
     groups = [[made[prompt.uid, index] for index in range(sampling.n)] for prompt in asked]
     return DataProto.from_dict(
         tensors=rollout_tensors(policy, asked, groups, prompt_length, response_length),
@@ -157,6 +172,9 @@ def _responses(
     report = _Report(log, total=len(prompts) * sampling.n, reused=reused)
 
     def finish(prompt: Prompt, index: int, response: Response) -> None:
+        if not policy.verified and response.token_ids:
+            require_agreement(policy, prompt, response, log)
+            policy.verified = True
         made[prompt.uid, index] = response
         if journal is not None:
             journal.add(keys[prompt.uid][index], response)
@@ -164,12 +182,14 @@ def _responses(
 
     Decoder(policy, sampling, max_batch_size=max_batch_size, log=log).run(wanted, finish)
     assert len(made) == len(prompts) * sampling.n, "every sample of every prompt has its response"
-    stats.responses += len(made)
-    stats.reused += reused
-    stats.truncated += sum(response.finish_reason == "length" for response in made.values())
-    stats.generated_tokens += report.tokens
-    stats.seconds += report.close()
-    stats.peak_memory = max(stats.peak_memory, peak_memory(policy.device))
+    stats += RolloutStats(
+        responses=len(made),
+        reused=reused,
+        truncated=sum(response.finish_reason == "length" for response in made.values()),
+        generated_tokens=report.tokens,
+        seconds=report.close(),
+        peak_memory=peak_memory(policy.device),
+    )
     return made
 
 

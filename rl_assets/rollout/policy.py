@@ -33,6 +33,7 @@ class Policy:
         pad_token_id: fills rows up; may be one of the EOS ids.
         blocked_token_ids: placeholders of media, never sampled.
         mrope: whether positions have three rows (time, height, width), as in Qwen's VL models.
+        verified: whether the decoding loop was checked against this policy's plain forward pass.
     """
 
     model: Any
@@ -44,6 +45,7 @@ class Policy:
     pad_token_id: int
     blocked_token_ids: tuple[int, ...] = ()
     mrope: bool = False
+    verified: bool = False
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
 
     @cached_property

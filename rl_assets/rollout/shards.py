@@ -1,7 +1,7 @@
-"""Rollouts shard by shard: what is there already is kept, the rest is generated."""
+"""Rollouts shard by shard: what is there already is kept, the rest is generated, on one device or several."""
 
-import time
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from upath import UPath
 
 from rl_assets.progress import Log
 from rl_assets.protocol import ShardManifest, ShardRef, find_shard, read_shard, write_shard
-from rl_assets.rollout import (
-    Policy,
-    SamplingParams,
-    generate_rollouts,
-    load_policy,
-    policy_fingerprint,
-)
-from rl_assets.store import digest_json
+from rl_assets.rollout.devices import device_names
+from rl_assets.rollout.engine import RolloutStats, generate_rollouts
+from rl_assets.rollout.fingerprint import policy_fingerprint
+from rl_assets.rollout.journal import Journal
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import load_policy
+from rl_assets.rollout.workers import spread
+from rl_assets.store import digest_json, is_local
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ class RolloutResult:
         manifest: one rollout shard per prompt shard, in their order.
         policy_fingerprint: digest of the policy's config, weights and tokenizer.
         generated: responses that were generated; the others were there already.
-        tokens: valid tokens of the generated responses.
-        seconds: time spent generating, the loading of the policy left out.
+        tokens: tokens of the generated responses.
+        seconds: time spent generating, the loading of the policy left out; summed over devices.
+        peak_memory: most bytes held by a device (of a CPU: by the process); 0 where nothing was generated.
     """
 
     manifest: ShardManifest
@@ -37,6 +38,57 @@ class RolloutResult:
     generated: int
     tokens: int
     seconds: float
+    peak_memory: int
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A prompt shard to be answered, and the name of the rollout shard that comes of it."""
+
+    shard: ShardRef
+    name: str
+    place: str
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """Loads the policy on a device, and answers shards with it."""
+
+    prompts_root: Path | UPath
+    root: Path | UPath
+    journal: Path | None
+    policy_path: Path | str
+    policy_options: Mapping[str, Any]
+    prompt_length: int
+    response_length: int
+    max_batch_size: int | None
+
+    @contextlib.contextmanager
+    def __call__(self, device: str, log: Log) -> Iterator[Callable[[_Task], tuple[ShardRef, RolloutStats]]]:
+        log(f"rollouts: loading {self.policy_path}")
+        with contextlib.ExitStack() as held:
+            options = {**self.policy_options, "device": device}
+            policy = held.enter_context(load_policy(self.policy_path, **options, log=log))
+            journal = held.enter_context(Journal(self.journal)) if self.journal else None
+
+            def answer(task: _Task) -> tuple[ShardRef, RolloutStats]:
+                log(f"rollouts: {task.place}, {task.shard.rows} prompts × {task.sampling.n}")
+                stats = RolloutStats()
+                data = generate_rollouts(
+                    policy,
+                    read_shard(self.prompts_root, task.shard),
+                    task.sampling,
+                    prompt_length=self.prompt_length,
+                    response_length=self.response_length,
+                    max_batch_size=self.max_batch_size,
+                    log=log,
+                    journal=journal,
+                    stats=stats,
+                )
+                return write_shard(self.root, task.name, data), stats
+
+            yield answer
 
 
 def roll_out_shards(
@@ -51,13 +103,15 @@ def roll_out_shards(
     response_length: int,
     max_batch_size: int | None,
     log: Log,
+    devices: Sequence[str] | None = None,
 ) -> RolloutResult:
     """Answer every prompt of every shard.
 
     A rollout shard is named after everything that its responses depend on: the digest of its prompt shard,
     the policy's fingerprint, the sampling parameters and the two lengths. One of that name that is there
-    and whole is taken as it is, so a run that was killed goes on where it stopped, and a rebuild without a
-    change generates nothing and does not load the policy.
+    and whole is taken as it is, so a rebuild without a change generates nothing and does not load the
+    policy. Where `root` is local, finished responses are journalled in its folder ``.journal``, by policy:
+    a run that was killed goes on where it stopped, and of a shard that changed only new rows are generated.
 
     Args:
         prompts: manifest of the prompt shards; their names begin with their split.
@@ -70,15 +124,15 @@ def roll_out_shards(
         response_length: width of the `responses` tensor in tokens.
         max_batch_size: most sequences decoded at once; None lets the engine choose.
         log: receives progress lines.
+        devices: work on each of them in a process of its own; None takes every CUDA device where the
+            policy's device is ``auto``, and else the policy's device.
 
     Raises:
         InputError: the policy does not load, or a shard is damaged.
     """
     fingerprint = policy_fingerprint(policy_path)
-    policy: Policy | None = None
-    refs: list[ShardRef] = []
-    generated = tokens = 0
-    seconds = 0.0
+    refs: dict[str, ShardRef] = {}
+    tasks: list[_Task] = []
     for number, shard in enumerate(prompts.shards, start=1):
         how = sampling[shard.name.split("-")[0]]
         address = digest_json(
@@ -90,28 +144,36 @@ def roll_out_shards(
             }
         )
         name = f"{shard.name}-{address[:12]}"
-        where = f"shard {number} of {len(prompts.shards)} ({shard.name})"
+        place = f"shard {number} of {len(prompts.shards)} ({shard.name})"
         if there := find_shard(root, name):
-            log(f"rollouts: {where} is up to date")
-            refs.append(there)
-            continue
-        if policy is None:
-            log(f"rollouts: loading {policy_path}")
-            policy = load_policy(policy_path, **policy_options)
-        log(f"rollouts: {where}, {shard.rows} prompts × {how.n}")
-        start = time.monotonic()
-        data = generate_rollouts(
-            policy,
-            read_shard(prompts_root, shard),
-            how,
-            prompt_length=prompt_length,
-            response_length=response_length,
-            max_batch_size=max_batch_size,
-            log=log,
-        )
-        seconds += time.monotonic() - start
-        generated += len(data)
-        tokens += int(data.batch["response_mask"].sum())
-        refs.append(write_shard(root, name, data))
-    manifest = ShardManifest(shards=refs, stamps={**prompts.stamps, "policy": fingerprint})
-    return RolloutResult(manifest, fingerprint, generated, tokens, seconds)
+            log(f"rollouts: {place} is up to date")
+            refs[shard.name] = there
+        else:
+            tasks.append(_Task(shard, name, place, how))
+    setup = _Setup(
+        prompts_root=prompts_root,
+        root=root,
+        journal=Path(str(root)) / ".journal" / fingerprint if is_local(root) else None,
+        policy_path=policy_path,
+        policy_options=policy_options,
+        prompt_length=prompt_length,
+        response_length=response_length,
+        max_batch_size=max_batch_size,
+    )
+    total = RolloutStats()
+    devices = devices or (device_names(policy_options.get("device", "auto")) if tasks else ())
+    for task, (ref, stats) in zip(tasks, spread(setup, tasks, devices, log), strict=True):
+        refs[task.shard.name] = ref
+        total += stats
+    manifest = ShardManifest(
+        shards=[refs[shard.name] for shard in prompts.shards],
+        stamps={**prompts.stamps, "policy": fingerprint},
+    )
+    return RolloutResult(
+        manifest,
+        fingerprint,
+        generated=total.responses - total.reused,
+        tokens=total.generated_tokens,
+        seconds=total.seconds,
+        peak_memory=total.peak_memory,
+    )

@@ -174,18 +174,15 @@ def test_a_failing_row_is_named_with_its_uid_file_and_row(toy: Dataset) -> None:
     }
 
 
-def test_a_damaged_shard_is_an_error_that_names_it(toy: Dataset) -> None:
+def test_a_damaged_shard_fails_the_check_by_name(toy: Dataset) -> None:
     ref = toy.shard_manifest("proto_shards").shards[0]
     rows = toy.storage / "proto_shards" / ref.path / "rows.parquet"
     damaged = bytearray(rows.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     rows.write_bytes(damaged)
-    result = materialize(toy, "rollouts")
-    assert not result.success
-    assert materialized(result) == []
-    assert any(
-        ref.path in str(event.step_failure_data) for event in result.all_events if event.is_step_failure
-    )
+    result = BY_NAME["proto_shards.shard_rules"].result(toy)
+    assert not result.passed
+    assert ref.path in str(result.metadata["failing_rows"])
 
 
 def test_a_blocking_check_that_fails_stops_the_run_before_the_next_asset(toy: Dataset) -> None:
@@ -193,9 +190,8 @@ def test_a_blocking_check_that_fails_stops_the_run_before_the_next_asset(toy: Da
     files = [file.model_copy(update={"rows": file.rows + 1}) for file in manifest.files]
     lying = manifest.model_copy(update={"files": files})
     write_file(toy.storage / "raw_files.json", lying.model_dump_json().encode())
-    result = materialize(
-        toy, "rejected_rows", "field_contract", "overlong_rows", "unrenderable_rows", "length_filtered"
-    )
+    contract = ["rejected_rows", "field_contract"]
+    result = materialize(toy, *contract, "overlong_rows", "unrenderable_rows", "length_filtered")
     assert not result.success
     assert failed(result) == {"field_contract.rows_conserved"}
     assert materialized(result) == contract
@@ -207,7 +203,7 @@ def test_a_blocking_check_that_fails_stops_the_run_before_the_next_asset(toy: Da
         (set_field("uid", ""), "field `uid`"),
         (set_field("uid", "with_underscore"), "field `uid`"),
         (repeat_first, "field `uid`"),
-        (set_field("prompt", IMAGE), "1 <image> placeholders and 0 images"),
+        (set_field("prompt", IMAGE), "1 <image> and 0 images"),
         (set_field("reward_model", "{}"), "field `reward_model`"),
     ],
 )

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,7 @@ def run(
 ) -> ContractResult:
     """The contract applied to raw files in `folder`."""
     manifest = scan_files(train, val, root=folder)
-    out = folder / ".out"
-    out.mkdir(exist_ok=True)
+    out = Path(tempfile.mkdtemp(prefix=".out-", dir=folder))
     result = apply_contract(manifest, ContractOptions(**options), root=folder, folder=out)
     assert result.rows_in == manifest.rows == result.accepted.num_rows + result.rejected.num_rows
     return result

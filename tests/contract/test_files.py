@@ -60,7 +60,9 @@ def test_the_digest_follows_the_bytes_and_not_the_order_or_the_place(folder: Pat
     assert scan_files(["a.jsonl", "b.jsonl"], root=folder).digest != before
 
 
-def test_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_home_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     monkeypatch.setenv("HOME", str(folder))
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert paths(scan_files("~/a.jsonl", root=elsewhere)) == [str(folder / "a.jsonl")]
@@ -97,7 +99,9 @@ def test_validation_files_are_named_by_their_own_setting(folder: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"PAR1 is not enough PAR1", b"PAR1" + b"\x00" * 100])
 def test_a_parquet_file_without_a_footer(folder: Path, data: bytes) -> None:
     (folder / "x.parquet").write_bytes(data)
-    with pytest.raises(InputError, match=r"x\.parquet: field `data\.train_files`: found a file that cannot be read"):
+    with pytest.raises(
+        InputError, match=r"x\.parquet: field `data\.train_files`: found a file that cannot be read"
+    ):
         scan_files("x.parquet", root=folder)
 
 

@@ -31,7 +31,9 @@ def test_h2_media_are_accepted_by_the_contract_and_left_to_the_renderer_to_suppo
 def test_h3_parts_and_a_media_column_are_counted_together(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     good = parts({"type": "image"}, {"type": "text", "text": "What?"}, images=["a.png"])
-    one_too_many = parts({"type": "image"}, {"type": "image"}, {"type": "text", "text": "?"}, images=["a.png"])
+    one_too_many = parts(
+        {"type": "image"}, {"type": "image"}, {"type": "text", "text": "?"}, images=["a.png"]
+    )
     result = judge(tmp_path, good, one_too_many)
     assert accepted(result) == [good]
     assert errors(result) == [("media.count_mismatch", "images")]
@@ -80,7 +82,9 @@ def test_h6_a_placeholder_that_may_be_prose_is_pointed_out(tmp_path: Path) -> No
     assert result.accepted_rows == 1
 
 
-@pytest.mark.parametrize("near", ["<Image>", "<image 1>", "<image1>", "<image/>", "<img>", "<images>", "< image >"])
+@pytest.mark.parametrize(
+    "near", ["<Image>", "<image 1>", "<image1>", "<image/>", "<img>", "<images>", "< image >"]
+)
 def test_h7_near_misses_are_errors_beside_media_and_warnings_in_plain_text(tmp_path: Path, near: str) -> None:
     (tmp_path / "a.png").write_bytes(png())
     with_media = judge(tmp_path, said(f"<image> and {near}: what?", images=["a.png"]))
@@ -92,12 +96,16 @@ def test_h7_near_misses_are_errors_beside_media_and_warnings_in_plain_text(tmp_p
     assert codes(judge(tmp_path, said(f"{near}: what?"), has_processor=True)) == {"media.near_miss"}
 
 
-@pytest.mark.parametrize("token", ["<|image_pad|>", "<|vision_start|>", "<|AUDIO|>", "<start_of_image>", "[IMG]"])
+@pytest.mark.parametrize(
+    "token", ["<|image_pad|>", "<|vision_start|>", "<|AUDIO|>", "<start_of_image>", "[IMG]"]
+)
 def test_h7_a_models_own_media_tokens_are_refused_in_text(tmp_path: Path, token: str) -> None:
     assert errors(judge(tmp_path, said(f"a {token} b"))) == [("media.vision_token", "prompt[0].content")]
 
 
-@pytest.mark.parametrize("text", ["a < b and b > c", "x[0] <= 3", "<p>image</p>", "<|im_start|>", "<imagine>"])
+@pytest.mark.parametrize(
+    "text", ["a < b and b > c", "x[0] <= 3", "<p>image</p>", "<|im_start|>", "<imagine>"]
+)
 def test_h7_other_brackets_are_left_alone(tmp_path: Path, text: str) -> None:
     assert codes(judge(tmp_path, said(text))) == set()
 
@@ -214,7 +222,9 @@ def test_h19_null_filled_tools_are_dropped(tmp_path: Path) -> None:
     search = row(extra_info={"index": 1, "tools_kwargs": {"search": {"create_kwargs": {"q": "a"}}}})
     calc = row(extra_info={"index": 2, "tools_kwargs": {"calc": {"create_kwargs": {"x": "b"}}}})
     pq.write_table(pa.Table.from_pylist([search, calc]), tmp_path / "train.parquet")
-    assert pq.read_table(tmp_path / "train.parquet")["extra_info"][1].as_py()["tools_kwargs"]["search"] is None
+    assert (
+        pq.read_table(tmp_path / "train.parquet")["extra_info"][1].as_py()["tools_kwargs"]["search"] is None
+    )
     result = run(tmp_path, "train.parquet")
     assert accepted(result) == [search, calc]
     assert result.healed["null_keys_dropped"] == 2
@@ -237,7 +247,9 @@ def test_h20_a_missing_index_is_assigned_and_a_repeated_one_pointed_out(tmp_path
     same = [said("one", extra_info={"index": 5}), said("two", extra_info={"index": 5})]
     assert codes(judge(tmp_path, *same)) == {"extra_info.index_duplicate"}
 
-    none = judge(tmp_path, said("one", extra_info=None), said("two", extra_info={}), said("three", extra_info=ABSENT))
+    none = judge(
+        tmp_path, said("one", extra_info=None), said("two", extra_info={}), said("three", extra_info=ABSENT)
+    )
     assert [one["extra_info"]["index"] for one in accepted(none)] == [0, 1, 2]
     assert none.healed["index_assigned"] == 3
 
@@ -258,7 +270,9 @@ def test_h20_a_missing_index_is_assigned_and_a_repeated_one_pointed_out(tmp_path
         ("hiyouga/geometry3k", 72),
     ],
 )
-def test_h21_a_ground_truth_that_its_scorer_would_score_zero(tmp_path: Path, source: str, truth: object) -> None:
+def test_h21_a_ground_truth_that_its_scorer_would_score_zero(
+    tmp_path: Path, source: str, truth: object
+) -> None:
     result = judge(tmp_path, row(data_source=source, reward_model={"ground_truth": truth}))
     assert errors(result) == [("reward_model.ground_truth_type", "reward_model.ground_truth")]
 

@@ -22,18 +22,26 @@ def header_only(width: int, height: int) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    )
 
 
 def test_paths_are_relative_to_the_folder_of_the_data_file(tmp_path: Path) -> None:
     (tmp_path / "set/pictures").mkdir(parents=True)
     (tmp_path / "set/pictures/a b.png").write_bytes(png())
-    images = ["pictures/a b.png", f"file://{tmp_path}/set/pictures/a%20b.png", str(tmp_path / "set/pictures/a b.png")]
+    images = [
+        "pictures/a b.png",
+        f"file://{tmp_path}/set/pictures/a%20b.png",
+        str(tmp_path / "set/pictures/a b.png"),
+    ]
     rows = [said(ONE, images=[image], extra_info={"index": n}) for n, image in enumerate(images)]
     write_jsonl(tmp_path / "set/train.jsonl", rows)
     result = run(tmp_path, "set/train.jsonl")
     assert accepted(result) == rows
-    assert {medium["digest"] for one in result.accepted.rows() for medium in one["images"]} == {digest_bytes(png())}
+    assert {medium["digest"] for one in result.accepted.rows() for medium in one["images"]} == {
+        digest_bytes(png())
+    }
 
 
 def test_media_root_moves_the_folder(tmp_path: Path) -> None:
@@ -43,7 +51,9 @@ def test_media_root_moves_the_folder(tmp_path: Path) -> None:
     assert judge(tmp_path, said(ONE, images=["a.png"]), media_root="media").accepted_rows == 1
 
 
-@pytest.mark.parametrize("way", ["../secret.png", "/etc/passwd", "link.png", "linked/secret.png", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "way", ["../secret.png", "/etc/passwd", "link.png", "linked/secret.png", "file:///etc/passwd"]
+)
 def test_no_way_leads_out_of_the_folder(tmp_path: Path, way: str) -> None:
     (tmp_path / "secret.png").write_bytes(png())
     folder = tmp_path / "set"

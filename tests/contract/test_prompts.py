@@ -51,9 +51,18 @@ def test_prompts_that_are_accepted_as_they_stand(tmp_path: Path, prompt: list[ob
         ([{"role": "user", "content": []}], ("prompt.content_blank", "prompt[0].content")),
         ([{"role": "user", "content": ["Hi"]}], ("prompt.part_not_an_object", "prompt[0].content[0]")),
         ([{"role": "user", "content": [{"text": "Hi"}]}], ("prompt.part_type", "prompt[0].content[0].type")),
-        ([{"role": "user", "content": [{"type": "file"}]}], ("prompt.part_type", "prompt[0].content[0].type")),
-        ([{"role": "user", "content": [{"type": ["text"]}]}], ("prompt.part_type", "prompt[0].content[0].type")),
-        ([{"role": "user", "content": [{"type": "text"}]}], ("prompt.part_text", "prompt[0].content[0].text")),
+        (
+            [{"role": "user", "content": [{"type": "file"}]}],
+            ("prompt.part_type", "prompt[0].content[0].type"),
+        ),
+        (
+            [{"role": "user", "content": [{"type": ["text"]}]}],
+            ("prompt.part_type", "prompt[0].content[0].type"),
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text"}]}],
+            ("prompt.part_text", "prompt[0].content[0].text"),
+        ),
         ([USER | {"tool_calls": "f()"}], ("prompt.tool_calls", "prompt[0].tool_calls")),
         ([USER, {"role": "assistant", "content": "42"}], ("prompt.last_role", "prompt[1].role")),
         ([{"role": "system", "content": "Be kind."}], ("prompt.last_role", "prompt[0].role")),
@@ -65,7 +74,12 @@ def test_prompts_that_are_refused(tmp_path: Path, prompt: object, error: tuple[s
 
 def test_every_error_of_a_row_is_reported_the_gravest_first(tmp_path: Path) -> None:
     broken = row(
-        prompt=[{"role": "human", "content": "Hi"}, {"role": "user", "content": None}, "?", USER | {"role": "system"}],
+        prompt=[
+            {"role": "human", "content": "Hi"},
+            {"role": "user", "content": None},
+            "?",
+            USER | {"role": "system"},
+        ],
         data_source="",
         reward_model=None,
         extra_info="{}",
@@ -93,7 +107,9 @@ def test_every_error_of_a_row_is_reported_the_gravest_first(tmp_path: Path) -> N
         ([USER, TOOL], "prompt.tool_without_call"),
     ],
 )
-def test_prompts_that_some_templates_refuse_are_pointed_out(tmp_path: Path, prompt: list[object], code: str) -> None:
+def test_prompts_that_some_templates_refuse_are_pointed_out(
+    tmp_path: Path, prompt: list[object], code: str
+) -> None:
     result = judge(tmp_path, row(prompt=prompt))
     assert result.accepted_rows == 1
     assert codes(result) == {code}
@@ -131,7 +147,9 @@ def test_reserved_columns_are_refused_or_carried_under_a_prefix(tmp_path: Path, 
 
 
 def test_other_columns_are_carried(tmp_path: Path) -> None:
-    good = row(level="hard", split="train", source_file="x", tools=[{"a": None}], nested={"a": [1, {"b": None}]})
+    good = row(
+        level="hard", split="train", source_file="x", tools=[{"a": None}], nested={"a": [1, {"b": None}]}
+    )
     assert accepted(judge(tmp_path, good)) == [good]
 
 
@@ -146,7 +164,9 @@ def test_other_columns_are_carried(tmp_path: Path) -> None:
         ({"tools_kwargs": []}, ("extra_info.tools_kwargs_type", "extra_info.tools_kwargs")),
     ],
 )
-def test_extra_info_that_an_agent_would_stumble_over(tmp_path: Path, info: object, error: tuple[str, str]) -> None:
+def test_extra_info_that_an_agent_would_stumble_over(
+    tmp_path: Path, info: object, error: tuple[str, str]
+) -> None:
     assert errors(judge(tmp_path, row(extra_info=info))) == [error]
 
 

@@ -143,7 +143,9 @@ def test_key_order_is_kept(tmp_path: Path) -> None:
 
 def test_types_may_differ_from_row_to_row(tmp_path: Path) -> None:
     mixed = [
-        said(str(truth), data_source="mine", reward_model={"ground_truth": truth}, extra_info={"index": index})
+        said(
+            str(truth), data_source="mine", reward_model={"ground_truth": truth}, extra_info={"index": index}
+        )
         for index, truth in enumerate(["72", 72, ["72"], {"target": "72"}, 7.5, True])
     ]
     assert accepted(judge(tmp_path, *mixed)) == mixed
@@ -182,7 +184,9 @@ def test_a_compressed_file_that_breaks_off_gives_the_rows_before(
 def test_a_damaged_row_group_costs_its_rows_and_no_more(tmp_path: Path) -> None:
     rows = [said(f"{n}: {png(20, 20).hex()}", extra_info={"index": n}) for n in range(30)]
     path = tmp_path / "train.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=10, compression="zstd", use_dictionary=False)
+    pq.write_table(
+        pa.Table.from_pylist(rows), path, row_group_size=10, compression="zstd", use_dictionary=False
+    )
     column = pq.ParquetFile(path).metadata.row_group(1).column(1)
     data = bytearray(path.read_bytes())
     start = column.data_page_offset
@@ -207,11 +211,19 @@ def test_text_in_parquet_that_is_not_utf8_costs_its_row(tmp_path: Path) -> None:
 
 def test_timestamps_and_other_foreign_values_are_named(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(ROWS[:1])
-    for name, value in (("when", pd.Timestamp("2024-01-01")), ("raw", b"\x00"), ("day", pd.Timestamp("2024-01-01").date())):
+    for name, value in (
+        ("when", pd.Timestamp("2024-01-01")),
+        ("raw", b"\x00"),
+        ("day", pd.Timestamp("2024-01-01").date()),
+    ):
         table = table.append_column(name, pa.array([value]))
     pq.write_table(table, tmp_path / "train.parquet")
     result = run(tmp_path, "train.parquet")
-    assert errors(result) == [("value.not_json", "when"), ("value.not_json", "raw"), ("value.not_json", "day")]
+    assert errors(result) == [
+        ("value.not_json", "when"),
+        ("value.not_json", "raw"),
+        ("value.not_json", "day"),
+    ]
     kept = json.loads(result.rejected.head(1)[0]["row"])
     assert kept["raw"] == {"$bytes": "AA=="}
     assert kept["prompt"] == ROWS[0]["prompt"]
@@ -221,14 +233,23 @@ def test_files_of_every_writer_mix(tmp_path: Path) -> None:
     def three(start: int, **changes: Any) -> list[dict[str, Any]]:
         return [said(f"{start + n}?", **({"extra_info": {"index": start + n}} | changes)) for n in range(3)]
 
-    by_pandas, by_pyarrow, by_polars, by_datasets, by_json = three(0), three(10), three(20), three(30), three(40)
+    by_pandas, by_pyarrow, by_polars, by_datasets, by_json = (
+        three(0),
+        three(10),
+        three(20),
+        three(30),
+        three(40),
+    )
     null_first = three(50, extra_info=None)
     no_column = three(60, ability=ABSENT)
     pd.DataFrame(by_pandas).to_parquet(tmp_path / "b-pandas.parquet")
     pq.write_table(pa.Table.from_pylist(by_pyarrow), tmp_path / "c-pyarrow.parquet")
     pl.DataFrame(by_polars).write_parquet(tmp_path / "d-polars.parquet")
     datasets.Dataset.from_list(by_datasets).to_parquet(tmp_path / "e-datasets.parquet")
-    mixed = [one | {"extra_info": one["extra_info"] | {"x": x}} for one, x in zip(three(70), [1, "a", [2]], strict=True)]
+    mixed = [
+        one | {"extra_info": one["extra_info"] | {"x": x}}
+        for one, x in zip(three(70), [1, "a", [2]], strict=True)
+    ]
     datasets.Dataset.from_list(mixed, on_mixed_types="use_json").to_parquet(tmp_path / "f-mixed.parquet")
     write_jsonl(tmp_path / "g-lines.jsonl", by_json)
     pq.write_table(pa.Table.from_pylist(null_first), tmp_path / "a-null.parquet")

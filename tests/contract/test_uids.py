@@ -1,5 +1,7 @@
 """uids: the same row has the same uid tomorrow, and no two rows have one."""
 
+import hashlib
+import json
 import re
 import shutil
 from pathlib import Path
@@ -20,7 +22,14 @@ def uid_of(folder: Path, one: dict[str, object], **options: object) -> str:
 def test_a_uid_is_32_hex_digits_that_never_change(tmp_path: Path) -> None:
     uid = uid_of(tmp_path, row())
     assert re.fullmatch("[0-9a-f]{32}", uid)
-    assert uid == "PINNED"
+    assert uid == "c4a08bf4a55738a69f1260fd7f76fc58"
+
+
+def test_a_uid_is_the_digest_of_source_messages_media_and_ground_truth(tmp_path: Path) -> None:
+    messages = [{"content": "¿40 + 2?", "role": "user"}]
+    text = json.dumps(["openai/gsm8k", messages, [], "42"], ensure_ascii=False, separators=(",", ":"))
+    uid = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    assert uid_of(tmp_path, row(prompt=messages)) == uid
 
 
 def test_a_uid_does_not_depend_on_the_file(tmp_path: Path) -> None:
@@ -63,7 +72,9 @@ def test_a_uid_depends_on_the_bytes_of_media_and_not_on_their_place(tmp_path: Pa
     (tmp_path / "a.png").write_bytes(png())
     (tmp_path / "deep/b.png").write_bytes(png())
     (tmp_path / "c.png").write_bytes(png(48, 48))
-    uid = {name: uid_of(tmp_path, said("<image> ?", images=[name])) for name in ("a.png", "deep/b.png", "c.png")}
+    uid = {
+        name: uid_of(tmp_path, said("<image> ?", images=[name])) for name in ("a.png", "deep/b.png", "c.png")
+    }
     assert uid["a.png"] == uid["deep/b.png"] == uid_of(tmp_path, said("<image> ?", images=[data_uri(png())]))
     assert uid["a.png"] != uid["c.png"]
 
@@ -123,8 +134,14 @@ def test_prompts_shared_by_train_and_validation_are_pointed_out(tmp_path: Path) 
     write_jsonl(tmp_path / "val.jsonl", [C, A, B | {"reward_model": {"ground_truth": "other"}}])
     result = run(tmp_path, "train.jsonl", "val.jsonl")
     assert result.warnings["row.shared_with_train"] == 2
-    assert [(one.file, one.row) for one in result.examples["row.shared_with_train"]] == [("val.jsonl", 1), ("val.jsonl", 2)]
+    assert [(one.file, one.row) for one in result.examples["row.shared_with_train"]] == [
+        ("val.jsonl", 1),
+        ("val.jsonl", 2),
+    ]
     assert result.counts["train"] == (2, 2, 0)
     assert result.counts["val"] == (3, 3, 0)
     shutil.copy(tmp_path / "train.jsonl", tmp_path / "copy.jsonl")
-    assert codes(run(tmp_path, ["train.jsonl", "copy.jsonl"])) == {"row.duplicate", "extra_info.index_duplicate"}
+    assert codes(run(tmp_path, ["train.jsonl", "copy.jsonl"])) == {
+        "row.duplicate",
+        "extra_info.index_duplicate",
+    }

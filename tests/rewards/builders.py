@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rl_assets.rewards import REWARD_INPUT_SCHEMA
+from rl_assets.rewards import REWARD_INPUT_SCHEMA, SCORE_SCHEMA
 from rl_assets.store import Table, TableWriter
 
 
@@ -39,4 +39,19 @@ def input_table(folder: Path, rows: Iterable[dict[str, Any]]) -> Table:
     """A stored table of reward inputs."""
     with TableWriter(folder / "reward_inputs.parquet", REWARD_INPUT_SCHEMA) as writer:
         writer.write_rows(rows)
+    return writer.table
+
+
+def score_table(folder: Path, scores: dict[int, list[float | None]], **changes: Any) -> Table:
+    """Scores by prompt, as `reward_scores` keeps them."""
+    with TableWriter(folder / "reward_scores.parquet", SCORE_SCHEMA) as writer:
+        for prompt, values in scores.items():
+            writer.write_rows(
+                {
+                    **reward_input(prompt, sample, **changes),
+                    "score": value,
+                    "error": None if value is not None else "x",
+                }
+                for sample, value in enumerate(values)
+            )
     return writer.table

@@ -43,7 +43,7 @@ def test_a_file_or_a_module_is_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_loaded_is_refused_with_its_path(path: str, name: str, message: str) -> None:
-    with pytest.raises(InputError, match="reward.custom_reward_function") as refusal:
+    with pytest.raises(InputError, match=r"reward\.custom_reward_function") as refusal:
         RewardFunction(path, name).load()
     assert message in str(refusal.value)
     assert refusal.value.file == path

@@ -177,6 +177,45 @@ def test_what_was_done_is_counted_and_said(llama: Policy) -> None:
     assert stats.responses == 28
 
 
+def test_the_first_response_is_checked_against_a_plain_forward_pass(llama_folder: Path) -> None:
+    said: list[str] = []
+    with load_policy(llama_folder) as policy:
+        roll_out(policy, tiny.batch(IDS), SamplingParams(), log=said.append)
+        roll_out(policy, tiny.batch(IDS), SamplingParams(), log=said.append)
+    assert sum("agrees with a plain forward pass" in line for line in said) == 1
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "qwen3_vl"])
+def test_the_check_holds_with_media(tmp_path: Path, kind: str) -> None:
+    asked = tiny.media_prompts(8, kind)
+    prompts = tiny.batch(
+        [prompt.ids for prompt in asked], multi_modal_inputs=[dict(prompt.media) for prompt in asked]
+    )
+    with load_policy(tiny.save(kind, tmp_path / kind)) as policy:
+        for row in range(len(asked)):
+            policy.verified = False
+            rollouts = roll_out(policy, prompts.select_idxs([row]), SamplingParams(n=2))
+            assert policy.verified
+            assert rollouts.batch["position_ids"].shape == (2, 4, 40)
+
+
+def test_a_loop_that_disagrees_with_the_model_is_stopped(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that turns its positions wrong while it decodes."""
+    policy = load_policy(llama_folder)
+    plain = policy.model.model.rotary_emb.forward
+
+    def shifted(x: torch.Tensor, position_ids: torch.Tensor) -> Any:
+        return plain(x, position_ids * (3 if x.shape[1] == 1 else 1))
+
+    monkeypatch.setattr(policy.model.model.rotary_emb, "forward", shifted)
+    with pytest.raises(
+        InputError, match="apart per token between the decoding loop and a plain forward pass"
+    ):
+        roll_out(policy, tiny.batch(IDS), SamplingParams(), response_length=16)
+
+
 def test_the_demo_policy_answers_as_generate_does(policy: Path) -> None:
     with load_policy(policy, device="cpu") as loaded:
         texts = [

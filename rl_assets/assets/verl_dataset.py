@@ -1,0 +1,105 @@
+"""`verl_dataset`: train and validation files that a trainer loads whole."""
+
+from collections import Counter
+from typing import Any
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset, refusals
+from rl_assets.assets.display import table
+from rl_assets.rewards.export import Export
+from rl_assets.store import publish_file, staging
+
+NAME = "verl_dataset"
+DESCRIPTION = """\
+`train.parquet` and `val.parquet` in verl's row schema, which verl's own `RLHFDataset` loads with nothing
+dropped and every value as the raw file had it; `left_out.parquet`, the prompts that were not taken, each with
+its reason; and `README.md`, the dataset's card. They lie in the folder `verl_dataset` beside this manifest.
+
+Exact copies, and train prompts that are also in validation, are always left out; `curation` says what else
+the prompts are chosen by."""
+
+_DATA_FILES = ("train.parquet", "val.parquet")
+
+
+def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
+    """The asset `<dataset>/verl_dataset`; it waits for the rollouts only where it is chosen by difficulty."""
+    curation = dataset.spec.curation
+    upstream = ["length_filtered", *(["prompt_difficulty"] if curation.pass_rate is not None else [])]
+
+    @dg.asset(
+        **dataset.describe(NAME, DESCRIPTION, "parquet", "huggingface", reads=curation.model_dump()),
+        deps=[dataset.key(name) for name in upstream],
+    )
+    def verl_dataset(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Export]:
+        from rl_assets.rewards.card import CARD, dataset_card
+        from rl_assets.rewards.curate import Selection, curate, read_prompts
+        from rl_assets.rewards.export import LEFT_OUT, write_export
+
+        rows = dataset.table("length_filtered")
+        pass_rates, parameters = _difficulty(dataset)
+        target = dataset.storage / NAME
+        with staging(dataset.storage) as folder, refusals():
+            curated = curate(read_prompts(rows), Selection(**curation.model_dump()), pass_rates)
+            export = write_export(rows, curated, parameters=parameters, folder=folder)
+            card = dataset_card(
+                dataset.name,
+                export,
+                description=dataset.spec.description,
+                raw=dataset.raw_manifest(),
+                counts=_counts(dataset),
+                rejects=_rejects(dataset),
+            )
+            (folder / CARD).write_text(card)
+            written = {file.name for file in export.files}
+            for name in (*written, LEFT_OUT, CARD):
+                publish_file(folder / name, target / name)
+            for name in set(_DATA_FILES) - written:
+                (target / name).unlink(missing_ok=True)
+        context.log.info(f"verl_dataset: {export.rows:,} of {rows.num_rows:,} prompts in {target}")
+        return dg.MaterializeResult(
+            value=export,
+            data_version=dg.DataVersion(export.digest),
+            metadata={
+                "dagster/row_count": export.rows,
+                "folder": dg.MetadataValue.path(str(target)),
+                "left_out": rows.num_rows - export.rows,
+                "reasons": table(
+                    ({"reason": reason, "prompts": n} for reason, n in export.left_out.items()),
+                    ["reason", "prompts"],
+                ),
+                "files": table(
+                    (file.model_dump() for file in export.files), ["name", "rows", "bytes", "digest"]
+                ),
+                "card": dg.MetadataValue.md(card),
+            },
+        )
+
+    return verl_dataset
+
+
+def _difficulty(dataset: Dataset) -> tuple[dict[str, float | None], dict[str, Any]]:
+    """The pass rates that prompts are chosen by, and what the card says the choice was made with."""
+    parameters = dataset.spec.curation.model_dump()
+    if dataset.spec.curation.pass_rate is None:
+        return {}, parameters
+    rates, policies = {}, set()
+    for row in dataset.table("prompt_difficulty").rows(["uid", "policy", "pass_rate"]):
+        rates[row["uid"]] = row["pass_rate"]
+        policies.add(row["policy"])
+    rollout = dataset.spec.rollout.model_dump(include={"n", "temperature", "top_p", "top_k", "seed"})
+    return rates, {**parameters, "policy": sorted(policies), "rollout": rollout}
+
+
+def _counts(dataset: Dataset) -> dict[str, int]:
+    """Rows at each stage up to the choice."""
+    names = ("rejected_rows", "overlong_rows", "unrenderable_rows", "length_filtered")
+    return {"raw_files": dataset.raw_manifest().rows} | {name: dataset.table(name).num_rows for name in names}
+
+
+def _rejects(dataset: Dataset) -> dict[str, int]:
+    """Rows that were set aside up to the choice, by reason code."""
+    reasons = Counter({"prompt.overlong": dataset.table("overlong_rows").num_rows})
+    for name in ("rejected_rows", "unrenderable_rows"):
+        reasons.update(dataset.table(name).read(["code"]).column(0).to_pylist())
+    return {reason: rows for reason, rows in reasons.most_common() if rows}

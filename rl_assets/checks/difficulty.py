@@ -1,0 +1,33 @@
+"""Difficulty: prompts from whose responses a policy can learn."""
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks.check import Check, Findings
+from rl_assets.rewards.difficulty import difficulty_by_source
+
+
+def _learning_signal(dataset: Dataset) -> Findings:
+    findings = Findings({"prompts": 0, "mixed": 0})
+    for line in difficulty_by_source(dataset.table("prompt_difficulty")):
+        if line.split != "train" or line.prompts == 0:
+            continue
+        findings.numbers["prompts"] = int(findings.numbers["prompts"]) + line.prompts
+        findings.numbers["mixed"] = int(findings.numbers["mixed"]) + line.mixed
+        if line.all_failed == line.prompts:
+            findings.fail(f"{line.data_source}: no response to any of its {line.prompts:,} prompts passes")
+        elif line.all_solved == line.prompts:
+            findings.fail(f"{line.data_source}: every response to its {line.prompts:,} prompts passes")
+    return findings
+
+
+CHECKS = [
+    Check(
+        "prompt_difficulty",
+        "learning_signal",
+        "No `data_source` is all solved or all failed in training: where every response gets the same score, "
+        "a group-relative trainer learns nothing.",
+        _learning_signal,
+        dg.AssetCheckSeverity.WARN,
+    )
+]

@@ -1,0 +1,102 @@
+"""The card of a training set: what is in it, where it came from, what was left out and why."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from rl_assets.contract import RawManifest
+from rl_assets.rewards.export import LEFT_OUT, Export
+from rl_assets.store import to_json
+
+CARD = "README.md"
+_SPLIT_NAMES = {"train.parquet": "train", "val.parquet": "validation"}
+
+
+def dataset_card(
+    name: str,
+    export: Export,
+    *,
+    description: str | None,
+    raw: RawManifest,
+    counts: Mapping[str, int],
+    rejects: Mapping[str, int],
+) -> str:
+    """The card as Markdown, with the head by which `datasets` and the Hugging Face hub know the files.
+
+    Equal training sets have equal cards: it holds no time and no place.
+
+    Args:
+        name: of the dataset.
+        export: the training set.
+        description: what the dataset is.
+        raw: the raw files.
+        counts: rows at each stage before the choice, in order.
+        rejects: rows that those stages set aside, by reason code.
+    """
+    return "\n\n".join(
+        [
+            _head(export),
+            f"# {name}",
+            *([description] if description else []),
+            "RL prompts in verl's row schema. A row's `uid` is that of its rollouts, scores and difficulty; "
+            "its messages, ground truth and extra_info are those of the raw file.",
+            _section("Files", ["file", "rows", "bytes", "digest"], _file_rows(export)),
+            _loading(sorted({column for file in export.files for column in file.json_columns})),
+            _section("Sources", ["split", "data_source", "rows"], _source_rows(export)),
+            _section("Rows at every stage", ["stage", "rows"], counts.items()),
+            _section("Set aside before the choice", ["reason", "rows"], rejects.items()),
+            _section(
+                "Prompts after every step of the choice",
+                ["step", "train", "val"],
+                ([step, left.get("train", 0), left.get("val", 0)] for step, left in export.stages),
+            ),
+            _section("Left out by the choice", ["reason", "prompts"], export.left_out.items()),
+            f"`{LEFT_OUT}` names every prompt that was left out, with its reason and its raw file and row.",
+            _section(
+                "Parameters",
+                ["key", "value"],
+                ([f"`{key}`", f"`{to_json(value)}`"] for key, value in export.parameters.items()),
+            ),
+            _section(
+                "Raw files",
+                ["file", "split", "rows", "digest"],
+                ([f"`{file.path}`", file.split, file.rows, f"`{file.digest}`"] for file in raw.files),
+            ),
+        ]
+    )
+
+
+def _head(export: Export) -> str:
+    files = [{"split": _SPLIT_NAMES[file.name], "path": file.name} for file in export.files]
+    head = {"configs": [{"config_name": "default", "data_files": files}]}
+    return f"---\n{yaml.safe_dump(head, sort_keys=False)}---"
+
+
+def _file_rows(export: Export) -> Iterable[Sequence[Any]]:
+    return ([f"`{file.name}`", file.rows, file.bytes, f"`{file.digest}`"] for file in export.files)
+
+
+def _source_rows(export: Export) -> Iterable[Sequence[Any]]:
+    return ([split, source, rows] for split, by in export.sources.items() for source, rows in by.items())
+
+
+def _loading(json_columns: Sequence[str]) -> str:
+    if not json_columns:
+        return "Every column has one type: any reader of Parquet gives the values back."
+    names = ", ".join(f"`{name}`" for name in json_columns)
+    return (
+        f"The values of {names} differ in shape from row to row and are kept as JSON: `datasets` 4.7 or "
+        "later gives each back as it was, other readers give its text."
+    )
+
+
+def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    if len(lines) == 2:
+        return f"## {title}\n\nNone."
+    return f"## {title}\n\n" + "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,166 @@
+"""Which prompts a training set takes, and why it leaves the others out."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rl_assets.contract import MEDIA_COLUMNS
+from rl_assets.contract.uids import prompt_digest
+from rl_assets.store import Table, digest_bytes
+
+Prompt = dict[str, Any]
+"""A prompt under consideration: `uid`, `split`, `data_source`, `source_file`, `source_row`, `digest`."""
+
+_COLUMNS = ("uid", "split", "data_source", "source_file", "source_row")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What a training set is chosen by. Only train prompts are chosen; validation keeps all but its copies.
+
+    Attributes:
+        pass_rate: lowest and highest pass rate of a prompt that is taken, both included; None takes all.
+        max_per_source: most prompts of a data_source: one number for all, or by name (others have no limit).
+        seed: decides which prompts a limit takes.
+    """
+
+    pass_rate: tuple[float, float] | None = None
+    max_per_source: int | Mapping[str, int] | None = None
+    seed: int = 0
+
+
+class LeftOut(NamedTuple):
+    """A prompt that is not taken, and why."""
+
+    prompt: Prompt
+    reason: str
+    detail: str
+
+
+@dataclass
+class Curated:
+    """Prompts that are taken and prompts that are left out: together all that there were, each once.
+
+    Attributes:
+        taken: in the order of the rows.
+        left_out: in the order in which the stages found them.
+        stages: name of a stage, and how many prompts of each split were left after it.
+    """
+
+    taken: list[Prompt]
+    left_out: list[LeftOut] = field(default_factory=list)
+    stages: list[tuple[str, Counter[str]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._count("length_filtered")
+
+    def leave_out(self, stage: str, verdicts: Mapping[str, tuple[str, str]]) -> None:
+        """End a stage: leave out the prompts that have a verdict (reason and detail, by uid)."""
+        self.left_out += [
+            LeftOut(prompt, *verdicts[prompt["uid"]]) for prompt in self.taken if prompt["uid"] in verdicts
+        ]
+        self.taken = [prompt for prompt in self.taken if prompt["uid"] not in verdicts]
+        self._count(stage)
+
+    def _count(self, stage: str) -> None:
+        self.stages.append((stage, Counter(prompt["split"] for prompt in self.taken)))
+
+    def train(self) -> list[Prompt]:
+        """The train prompts that are taken so far."""
+        return [prompt for prompt in self.taken if prompt["split"] == "train"]
+
+
+def read_prompts(rows: Table) -> list[Prompt]:
+    """Every prompt of the length gate's rows, with the digest of what the policy is shown."""
+    columns = [*_COLUMNS, "prompt", *MEDIA_COLUMNS]
+    return [
+        {
+            **{key: row[key] for key in _COLUMNS},
+            "digest": prompt_digest(
+                json.loads(row["prompt"]),
+                [
+                    medium["digest"] or medium["item"]
+                    for column in MEDIA_COLUMNS
+                    for medium in row[column] or ()
+                ],
+            ),
+        }
+        for row in rows.rows(columns)
+    ]
+
+
+def curate(
+    prompts: Sequence[Prompt], selection: Selection, pass_rates: Mapping[str, float | None]
+) -> Curated:
+    """Choose the prompts of a training set.
+
+    Args:
+        prompts: all there are.
+        selection: what they are chosen by.
+        pass_rates: by uid; read where `selection` names a band.
+    """
+    curated = Curated(list(prompts))
+    curated.leave_out("duplicates", duplicates(curated.taken))
+    if selection.pass_rate is not None:
+        curated.leave_out("pass_rate", outside_band(curated.train(), selection.pass_rate, pass_rates))
+    if selection.max_per_source is not None:
+        curated.leave_out(
+            "max_per_source", over_limit(curated.train(), selection.max_per_source, selection.seed)
+        )
+    return curated
+
+
+def duplicates(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
+    """Prompts that the policy was shown before: the first of a split stays, and validation before training.
+
+    Two prompts are the same when their messages and media are, whatever their ground truths say.
+    """
+    verdicts: dict[str, tuple[str, str]] = {}
+    seen: dict[bytes, Prompt] = {}
+    for prompt in sorted(prompts, key=lambda prompt: prompt["split"] == "train"):
+        first = seen.setdefault(prompt["digest"], prompt)
+        if first is not prompt:
+            reason = "duplicate" if first["split"] == prompt["split"] else "in_validation"
+            verdicts[prompt["uid"]] = (
+                reason,
+                f"same prompt as {first['source_file']}, row {first['source_row']}",
+            )
+    return verdicts
+
+
+def outside_band(
+    prompts: Iterable[Prompt], band: tuple[float, float], pass_rates: Mapping[str, float | None]
+) -> dict[str, tuple[str, str]]:
+    """Prompts whose pass rate is not in the band, or that have none."""
+    low, high = band
+    verdicts = {}
+    for prompt in prompts:
+        rate = pass_rates.get(prompt["uid"])
+        if rate is None:
+            verdicts[prompt["uid"]] = ("no_pass_rate", "no response to it was scored")
+        elif rate < low:
+            verdicts[prompt["uid"]] = ("too_hard", f"pass rate {rate:.3g}, at least {low:g} is asked")
+        elif rate > high:
+            verdicts[prompt["uid"]] = ("too_easy", f"pass rate {rate:.3g}, at most {high:g} is asked")
+    return verdicts
+
+
+def over_limit(
+    prompts: Iterable[Prompt], limit: int | Mapping[str, int], seed: int
+) -> dict[str, tuple[str, str]]:
+    """Prompts beyond the limit of their data_source.
+
+    Which ones is decided by a digest of seed and uid: an even sample, that stays the same when other rows
+    come and go.
+    """
+    verdicts = {}
+    taken: Counter[str] = Counter()
+    for prompt in sorted(prompts, key=lambda prompt: digest_bytes(f"{seed} {prompt['uid']}".encode())):
+        source = prompt["data_source"]
+        most = limit if isinstance(limit, int) else limit.get(source)
+        taken[source] += 1
+        if most is not None and taken[source] > most:
+            verdicts[prompt["uid"]] = ("over_limit", f"{most:,} prompts of {source} are taken")
+    return verdicts

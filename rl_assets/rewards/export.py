@@ -1,0 +1,197 @@
+"""The training set as files that verl loads: train and validation rows, what was left out, and a card."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from rl_assets.contract import MEDIA_COLUMNS, decode_row
+from rl_assets.errors import InputError
+from rl_assets.rewards.curate import Curated, LeftOut
+from rl_assets.rewards.exact import survives_json, to_array, widened
+from rl_assets.store import Table, TableWriter, digest_file, digest_json
+
+SPLITS = ("train", "val")
+LEFT_OUT = "left_out.parquet"
+NOT_EXACT = "not_exact"
+
+LEFT_OUT_SCHEMA = pa.schema(
+    [
+        pa.field(name, pa.string(), nullable=False)
+        for name in ("uid", "split", "data_source", "reason", "detail")
+    ]
+    + [
+        pa.field("source_file", pa.string(), nullable=False),
+        pa.field("source_row", pa.int64(), nullable=False),
+    ]
+)
+
+_FIRST_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info", *MEDIA_COLUMNS)
+_BATCH_ROWS = 1024
+
+
+class ExportedFile(BaseModel):
+    """One file of a training set.
+
+    Attributes:
+        name: inside the training set's folder.
+        rows: how many it holds.
+        bytes: its size.
+        digest: of its bytes.
+        json_columns: columns that are kept as JSON, for which `datasets` 4.7 or later is needed.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    rows: int
+    bytes: int
+    digest: str
+    json_columns: list[str]
+
+
+class Export(BaseModel):
+    """A training set: its files, and how its rows were chosen.
+
+    Attributes:
+        files: train.parquet and val.parquet, those that have rows.
+        stages: after each stage of the choice, the rows that were left, by split.
+        left_out: rows that were left out, by reason.
+        sources: rows by split and data_source.
+        parameters: what the rows were chosen by.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    files: list[ExportedFile]
+    stages: list[tuple[str, dict[str, int]]]
+    left_out: dict[str, int]
+    sources: dict[str, dict[str, int]]
+    parameters: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the files and of what was left out."""
+        return digest_json(
+            [[[file.name, file.digest] for file in self.files], self.left_out, self.parameters]
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return sum(file.rows for file in self.files)
+
+
+def write_export(rows: Table, curated: Curated, *, parameters: Mapping[str, Any], folder: Path) -> Export:
+    """Write the rows that were taken as `train.parquet` and `val.parquet`, the others as `left_out.parquet`.
+
+    A row is written in verl's schema: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`,
+    media, the users' own columns and `uid`. Loaded with `datasets` (as verl does), every value comes back as
+    it stood in the raw file. A row of which that cannot be said is left out as `not_exact`.
+
+    Args:
+        rows: the length gate's rows.
+        curated: which of them are taken.
+        parameters: noted in the result.
+        folder: where the files are written.
+
+    Raises:
+        InputError: no row of a split that had rows is left, or there are no rows at all.
+    """
+    had = {prompt["split"] for prompt in curated.taken} | {left.prompt["split"] for left in curated.left_out}
+    uids = {split: {p["uid"] for p in curated.taken if p["split"] == split} for split in SPLITS}
+    types = {split: _column_types(rows, uids[split]) for split in SPLITS}
+    inexact = {
+        uid: verdict for split in SPLITS for uid, verdict in _not_exact(rows, uids[split], types[split])
+    }
+    curated.leave_out("exact", inexact)
+    files = []
+    for split in SPLITS:
+        taken = uids[split] - inexact.keys()
+        if taken:
+            files.append(_write(folder / f"{split}.parquet", rows, taken, types[split]))
+        elif split in had or not had:
+            raise _empty(split, curated.left_out)
+    with TableWriter(folder / LEFT_OUT, LEFT_OUT_SCHEMA) as writer:
+        writer.write_rows(_left_out_row(left) for left in curated.left_out)
+    sources: dict[str, Counter[str]] = {}
+    for prompt in curated.taken:
+        sources.setdefault(prompt["split"], Counter())[prompt["data_source"]] += 1
+    return Export(
+        files=files,
+        stages=[(stage, dict(counts)) for stage, counts in curated.stages],
+        left_out=dict(Counter(left.reason for left in curated.left_out).most_common()),
+        sources={split: dict(sorted(counts.items())) for split, counts in sources.items()},
+        parameters=dict(parameters),
+    )
+
+
+def export_rows(rows: Table, taken: set[str]) -> Iterator[dict[str, Any]]:
+    """The rows with the uids `taken`, decoded, in verl's schema."""
+    for record in rows.rows(size=_BATCH_ROWS):
+        if record["uid"] in taken:
+            yield decode_row(record)
+
+
+def _column_types(rows: Table, taken: set[str]) -> dict[str, pa.DataType]:
+    """The Arrow type of every column that a row has, in verl's order."""
+    types: dict[str, pa.DataType] = {}
+    for row in export_rows(rows, taken):
+        for name, value in row.items():
+            types[name] = widened(types.get(name, pa.null()), value)
+    own = sorted(types.keys() - {*_FIRST_COLUMNS, "uid"})
+    return {name: types[name] for name in (*_FIRST_COLUMNS, *own, "uid") if name in types}
+
+
+def _not_exact(
+    rows: Table, taken: set[str], types: Mapping[str, pa.DataType]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Rows with a value that would come back as another, by uid."""
+    columns = _json_columns(types)
+    if not columns:
+        return
+    for row in export_rows(rows, taken):
+        for name in columns:
+            if not survives_json(row.get(name)):
+                detail = f"`{name}` holds a number that `datasets` does not read exactly"
+                yield row["uid"], (NOT_EXACT, detail)
+
+
+def _json_columns(types: Mapping[str, pa.DataType]) -> list[str]:
+    return [name for name, kind in types.items() if kind == pa.json_()]
+
+
+def _write(path: Path, rows: Table, taken: set[str], types: Mapping[str, pa.DataType]) -> ExportedFile:
+    schema = pa.schema(list(types.items()))
+    source = export_rows(rows, taken)
+    with TableWriter(path, schema) as writer:
+        while batch := list(islice(source, _BATCH_ROWS)):
+            arrays = [to_array([row.get(name) for row in batch], kind) for name, kind in types.items()]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return ExportedFile(
+        name=path.name,
+        rows=writer.num_rows,
+        bytes=path.stat().st_size,
+        digest=digest_file(path),
+        json_columns=_json_columns(types),
+    )
+
+
+def _left_out_row(left: LeftOut) -> dict[str, Any]:
+    place = {key: left.prompt[key] for key in ("uid", "split", "data_source", "source_file", "source_row")}
+    return {**place, "reason": left.reason, "detail": left.detail}
+
+
+def _empty(split: str, left_out: Sequence[LeftOut]) -> InputError:
+    reasons = Counter(left.reason for left in left_out if left.prompt["split"] == split)
+    found = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+    return InputError(
+        field="curation",
+        found=f"no {split} prompt that is taken ({found or 'there are none'})",
+        expected="at least one",
+        remedy="Widen what prompts are chosen by, or look at what the stages before set aside.",
+    )

@@ -1,0 +1,96 @@
+"""Checks on scoring: a scorer for every source before any rollout, and a score for every response after."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from rl_assets.rewards import SCORE_SCHEMA
+from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put, put_contract, the_check
+from tests.rewards.builders import reward_input, uid
+
+
+def custom(root: Path, code: str) -> dict[str, object]:
+    (root / "reward.py").write_text(code)
+    return {"custom_reward_function": {"path": "reward.py"}, "num_workers": 1}
+
+
+def test_sources_with_a_built_in_scorer_or_scored_elsewhere_pass(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path, contract={"known_data_sources": ["my/preferences"]})
+    put_contract(dataset, contract_row(0), contract_row(1, data_source="my/preferences"))
+    findings = evaluate(dataset, "field_contract", "scorer_known")
+    assert findings.passed
+    assert findings.numbers == {"reward_function": "built-in", "data_sources": 2}
+
+
+def test_a_source_that_nothing_here_scores_stops_the_run_before_its_rollouts(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    put_contract(
+        dataset, contract_row(0), contract_row(1, data_source="apps"), contract_row(2, data_source="apps")
+    )
+    (problem,) = problems(evaluate(dataset, "field_contract", "scorer_known"))
+    assert problem.startswith("2 rows of 'apps': no built-in scorer reads it")
+    assert "contract.known_data_sources" in problem
+    assert the_check("field_contract", "scorer_known").spec(dataset).blocking
+
+
+def test_a_function_of_the_users_own_reads_every_source(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, "def compute_score(**_): return 1"))
+    put_contract(dataset, contract_row(0, data_source="apps"))
+    assert evaluate(dataset, "field_contract", "scorer_known").passed
+
+
+def test_a_function_that_cannot_be_loaded_stops_the_run_before_its_rollouts(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, "import no_such_module"))
+    put_contract(dataset, contract_row(0))
+    (problem,) = problems(evaluate(dataset, "field_contract", "scorer_known"))
+    assert "No module named 'no_such_module'" in problem
+
+
+def test_a_right_answer_that_cannot_score_is_warned_of(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    put_contract(dataset, contract_row(0), contract_row(1, truth="1,000"))
+    findings = evaluate(dataset, "field_contract", "perfect_answers_score")
+    assert findings.numbers["rows"] == 2
+    assert [(row["uid"], row["problem"]) for row in findings.rows] == [
+        (uid(1), "'#### 1,000' scores 0.0, not 1.0")
+    ]
+    check = the_check("field_contract", "perfect_answers_score")
+    assert check.severity == dg.AssetCheckSeverity.WARN
+
+
+def test_rows_that_are_scored_elsewhere_are_not_tried(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path, contract={"known_data_sources": ["my/preferences"]})
+    put_contract(dataset, contract_row(0, truth=None, data_source="my/preferences"))
+    findings = evaluate(dataset, "field_contract", "perfect_answers_score")
+    assert findings.passed
+    assert findings.numbers["rows"] == 0
+
+
+@pytest.mark.parametrize("known", [[], ["my/preferences"]], ids=["unknown", "scored elsewhere"])
+def test_responses_without_a_score_are_counted_by_reason(tmp_path: Path, known: list[str]) -> None:
+    dataset = bare_dataset(tmp_path, contract={"known_data_sources": known})
+    rows = [
+        {**reward_input(0, 0), "score": 1.0},
+        {**reward_input(0, 1), "error": "timeout: no score within 10 s"},
+        {**reward_input(1, 0), "error": "KeyError: 'answer'"},
+        {**reward_input(2, 0, data_source="my/preferences"), "error": "NotImplementedError: …"},
+    ]
+    put(dataset, "reward_scores", SCORE_SCHEMA, rows)
+    findings = evaluate(dataset, "reward_scores", "every_response_scored")
+    expected = {"timeout": 1, "KeyError": 1} | ({} if known else {"NotImplementedError": 1})
+    assert findings.numbers == expected
+    assert findings.failures == len(expected)
+
+
+def test_a_scorer_that_fails_on_every_response_of_a_source_stops_the_run(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    rows = [
+        {**reward_input(0, 0), "score": 0.0},
+        {**reward_input(1, 0, data_source="math"), "error": "ValueError: first"},
+        {**reward_input(1, 1, data_source="math"), "error": "ValueError: second"},
+    ]
+    put(dataset, "reward_scores", SCORE_SCHEMA, rows)
+    assert problems(evaluate(dataset, "reward_scores", "scorer_works")) == [
+        "no response of 'math' could be scored; the first says: ValueError: first"
+    ]

@@ -1,0 +1,143 @@
+"""The training set as an asset, and the checks that read it back."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.contract import REJECT_SCHEMA, RawManifest
+from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA
+from rl_assets.rewards.difficulty import difficulty_schema
+from tests.build import failed, failure, materialize
+from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put
+
+CHECKS = ("rows_conserved", "loads_whole", "splits_apart")
+
+
+def prompt(text: str) -> dict[str, str]:
+    return {"prompt": json.dumps([{"role": "user", "content": text}])}
+
+
+def store(root: Path, rows: Iterable[dict[str, Any]], **attributes: Any) -> Dataset:
+    """A dataset whose length gate left `rows`."""
+    dataset = bare_dataset(root, **attributes)
+    rows = [{**row, "prompt_ids": [1], "prompt_length": 1} for row in rows]
+    put(dataset, "length_filtered", LENGTH_FILTERED_SCHEMA, rows)
+    put(dataset, "overlong_rows", OVERLONG_SCHEMA, [])
+    for name in ("rejected_rows", "unrenderable_rows"):
+        put(dataset, name, REJECT_SCHEMA, [])
+    (dataset.storage / "raw_files.json").write_text(RawManifest(files=[]).model_dump_json())
+    return dataset
+
+
+def rewrite(dataset: Dataset, name: str, change: Any) -> None:
+    """Change the rows of a file behind the asset's back."""
+    path = str(dataset.storage / "verl_dataset" / name)
+    table = pq.read_table(path)
+    pq.write_table(type(table).from_pylist(change(table.to_pylist()), table.schema), path)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    dataset = store(tmp_path, [contract_row(0), contract_row(1), contract_row(2, split="val")])
+    assert failed(materialize(dataset, "verl_dataset")) == set()
+    return dataset
+
+
+def test_the_files_lie_beside_their_manifest(dataset: Dataset) -> None:
+    folder = Path(str(dataset.storage / "verl_dataset"))
+    assert {path.name for path in folder.iterdir()} == {
+        "train.parquet",
+        "val.parquet",
+        "left_out.parquet",
+        "README.md",
+    }
+    assert [(file.name, file.rows) for file in dataset.export().files] == [
+        ("train.parquet", 2),
+        ("val.parquet", 1),
+    ]
+    assert folder.joinpath("README.md").read_text().startswith("---\nconfigs:")
+
+
+def test_a_file_that_no_longer_has_rows_goes_away(tmp_path: Path) -> None:
+    dataset = store(tmp_path, [contract_row(0), contract_row(1, split="val")])
+    assert materialize(dataset, "verl_dataset").success
+    dataset = store(tmp_path, [contract_row(0)])
+    assert materialize(dataset, "verl_dataset").success
+    assert not (dataset.storage / "verl_dataset" / "val.parquet").exists()
+
+
+def test_prompts_are_chosen_by_their_pass_rates(tmp_path: Path) -> None:
+    rows = [contract_row(number) for number in range(3)]
+    dataset = store(tmp_path, rows, curation={"pass_rate": [0.1, 0.9]})
+    rates = {
+        row["uid"]: {
+            **{key: row[key] for key in ("uid", "split", "data_source", "source_file", "source_row")},
+            "policy": "f00d",
+            "n": 2,
+            "scored": 2,
+            "passed": 1,
+            "pass_rate": rate,
+            "distinct_answers": 1,
+            "truncated_share": 0.0,
+            "mean_response_length": 1.0,
+        }
+        for row, rate in zip(rows, (0.0, 0.5, 1.0), strict=True)
+    }
+    put(dataset, "prompt_difficulty", difficulty_schema(2), rates.values())
+    assert failed(materialize(dataset, "verl_dataset")) == set()
+    export = dataset.export()
+    assert export.left_out == {"too_hard": 1, "too_easy": 1}
+    assert export.parameters["policy"] == ["f00d"]
+    assert export.rows == 1
+
+
+def test_a_choice_that_takes_nothing_stops_the_run_and_leaves_the_last_files(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    before = dataset.export()
+    narrow = store(tmp_path, [contract_row(0)], curation={"pass_rate": [0.5, 0.5]})
+    put(narrow, "prompt_difficulty", difficulty_schema(2), [])
+    result = materialize(narrow, "verl_dataset")
+    assert not result.success
+    assert "1 no_pass_rate" in failure(result)
+    assert dataset.export() == before
+    assert pq.read_table(str(dataset.storage / "verl_dataset/train.parquet")).num_rows == 2
+
+
+def test_a_value_that_changed_is_found(dataset: Dataset) -> None:
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rows[1]["reward_model"]["ground_truth"] = "73"
+        return rows
+
+    rewrite(dataset, "train.parquet", change)
+    (problem,) = problems(evaluate(dataset, "verl_dataset", "loads_whole"))
+    assert problem == "`reward_model` is not what the raw file says"
+
+
+def test_a_row_that_went_missing_is_found(dataset: Dataset) -> None:
+    rewrite(dataset, "train.parquet", lambda rows: rows[1:])
+    assert problems(evaluate(dataset, "verl_dataset", "loads_whole")) == [
+        "train.parquet has 2 rows, and 1 were loaded"
+    ]
+
+
+def test_a_validation_prompt_that_is_also_a_train_prompt_is_found(dataset: Dataset) -> None:
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "prompt": [{"content": "What is 0 + 0?", "role": "user"}]} for row in rows]
+
+    rewrite(dataset, "val.parquet", change)
+    assert problems(evaluate(dataset, "verl_dataset", "splits_apart")) == [
+        "the prompt is in train.parquet too"
+    ]
+
+
+def test_a_row_that_is_neither_taken_nor_left_out_is_found(dataset: Dataset) -> None:
+    rows = [contract_row(number) for number in range(4)]
+    store(dataset.root, rows)
+    (problem,) = problems(evaluate(dataset, "verl_dataset", "rows_conserved"))
+    assert problem.startswith("length_filtered has 4 rows")
