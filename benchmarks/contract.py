@@ -88,7 +88,10 @@ def compare(count: int, repeats: int) -> None:
             for _ in range(repeats):
                 for side, work in sides.items():
                     times[side].append(_timed(lambda work=work, file=file: work(folder, file), count))
-            medians = {side: [statistics.median(t) for t in zip(*found)] for side, found in times.items()}
+            medians = {
+                side: [statistics.median(t) for t in zip(*found, strict=True)]
+                for side, found in times.items()
+            }
             for side, (wall, cpu) in medians.items():
                 print(f"  {side:24}{count / wall:10,.0f} rows/s{count / cpu:10,.0f} rows per CPU second")
             verl, contract = medians.values()

@@ -39,7 +39,7 @@ Run = Callable[[], int]
 
 
 def main() -> None:
-    """Run the comparison and print a table, and its figures as one line of JSON."""
+    """Run the comparison; print the figures of each as they come, as JSON, and a table."""
     options = parse()
     with load_policy(options.policy, device=options.device, dtype=options.dtype) as policy:
         ids = prompt_ids(policy, options.prompts)
@@ -56,8 +56,11 @@ def main() -> None:
         if options.verl:
             arms["verl"] = lambda: verl(policy, ids, options)
         warm_up(policy, ids)
-        figures = {name: measure(run, policy) for name, run in arms.items()}
-    report(figures, policy, options)
+        figures = {}
+        for name, run in arms.items():
+            figures[name] = measure(run, policy)
+            print(name, json.dumps(figures[name]), flush=True)
+        report(figures, policy, options)
 
 
 def parse() -> argparse.Namespace:
@@ -248,7 +251,6 @@ def report(figures: dict[str, dict[str, float]], policy: Policy, options: argpar
         bound = memory_bound(policy, options)
         share = base["tokens_per_second"] / bound
         print(f"bound of the memory's bandwidth: {bound:,.0f} tokens/s; the engine reaches {share:.1%}")
-    print(json.dumps(figures))
 
 
 def memory_bound(policy: Policy, options: argparse.Namespace) -> float:

@@ -53,7 +53,7 @@ def token_ids(messages: Iterable[list[dict[str, str]]]) -> list[list[int]]:
 
 def measure(count: int, repeats: int) -> None:
     """Time both stores, without and with token ids, and print a table for each."""
-    from rl_assets.protocol.dataproto import column
+    from rl_assets.protocol.fields import column
 
     with tempfile.TemporaryDirectory() as folder:
         theirs = verl_batch(count, Path(folder))

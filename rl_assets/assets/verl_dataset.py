@@ -7,6 +7,8 @@ import dagster as dg
 
 from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import table
+from rl_assets.contract import RawManifest, scan_files
+from rl_assets.errors import InputError
 from rl_assets.rewards.export import Export
 from rl_assets.store import publish_file, staging
 
@@ -35,12 +37,21 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         from rl_assets.rewards.card import CARD, dataset_card
         from rl_assets.rewards.curate import Selection, curate, read_prompts
         from rl_assets.rewards.export import LEFT_OUT, write_export
+        from rl_assets.rewards.similar import benchmark_texts, prompt_texts
 
-        rows = dataset.table("length_filtered")
-        pass_rates, parameters = _difficulty(dataset)
-        target = dataset.storage / NAME
+        rows, target = dataset.table("length_filtered"), dataset.storage / NAME
         with staging(dataset.storage) as folder, refusals():
-            curated = curate(read_prompts(rows), Selection(**curation.model_dump()), pass_rates)
+            benchmarks = _benchmarks(dataset)
+            pass_rates, parameters = _difficulty(dataset)
+            if benchmarks:
+                parameters["contamination_files"] = {file.path: file.digest for file in benchmarks.files}
+            curated = curate(
+                read_prompts(rows),
+                Selection(**curation.model_dump(exclude={"contamination_files"})),
+                pass_rates,
+                prompt_texts(rows) if curation.near_duplicates or benchmarks else None,
+                benchmark_texts(benchmarks, dataset.root) if benchmarks else None,
+            )
             export = write_export(rows, curated, parameters=parameters, folder=folder)
             card = dataset_card(
                 dataset.name,
@@ -76,6 +87,17 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         )
 
     return verl_dataset
+
+
+def _benchmarks(dataset: Dataset) -> RawManifest | None:
+    """The files that no train prompt may quote, where there are any."""
+    files = dataset.spec.curation.contamination_files
+    if not files:
+        return None
+    try:
+        return scan_files(files, root=dataset.root)
+    except InputError as error:
+        raise InputError(**{**vars(error), "field": "curation.contamination_files"}) from None
 
 
 def _difficulty(dataset: Dataset) -> tuple[dict[str, float | None], dict[str, Any]]:

@@ -14,13 +14,11 @@ class Spot(NamedTuple):
         path: ``prompt[0].content`` or ``prompt[0].content[1]``.
         role: of the message.
         value: the text, or the part.
-        in_part: whether a text is that of a part, and not the whole content.
     """
 
     path: str
     role: str
     value: Any
-    in_part: bool = False
 
 
 @dataclass(slots=True)

@@ -112,11 +112,15 @@ def apply_contract(
         for number, file in enumerate(manifest.files):
             _check_unchanged(file, root)
             reader = MediaReader.for_file(file.path, options, root)
-            for taken, raw in enumerate(read_rows(file.path, file.format, root), 1):
+            taken = 0
+            for raw in read_rows(file.path, file.format, root):
                 gate.take(raw, number, reader)
+                taken += 1
                 if taken % _BATCH_ROWS == 0:
                     progress.add(_BATCH_ROWS)
-            progress.add(file.rows % _BATCH_ROWS)
+            if taken != file.rows:
+                raise _changed(file, f"{taken:,} rows", f"{file.rows:,} rows")
+            progress.add(taken % _BATCH_ROWS)
             gate.finish_file(file)
         progress.close()
     return ContractResult(
@@ -136,12 +140,17 @@ def _check_unchanged(file: RawFile, root: Path) -> None:
     except OSError:
         size = None
     if size != file.bytes:
-        raise InputError(
-            file=file.path,
-            found="no such file any more" if size is None else f"{size} bytes",
-            expected=f"the {file.bytes} bytes that were scanned",
-            remedy="Scan the raw files again once nothing writes to them.",
-        )
+        found = "no such file any more" if size is None else f"{size:,} bytes"
+        raise _changed(file, found, f"{file.bytes:,} bytes")
+
+
+def _changed(file: RawFile, found: str, scanned: str) -> InputError:
+    return InputError(
+        file=file.path,
+        found=found,
+        expected=f"the {scanned} that were scanned",
+        remedy="Scan the raw files again once nothing writes to them.",
+    )
 
 
 class _Gate:

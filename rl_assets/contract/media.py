@@ -122,9 +122,8 @@ def _check_texts(placeholders: Counter[str], has_columns: bool, draft: Draft) ->
             if match.group() not in PLACEHOLDERS.values():
                 strict = has_columns or draft.options.has_processor
                 code = "media.near_miss" if strict else "media.lookalike"
-                draft.add(
-                    code, spot.path, f"found {match.group()[:40]}, expected <image>, <video> or <audio>"
-                )
+                near = match.group()[:40]
+                draft.add(code, spot.path, f"found {near}, expected <image>, <video> or <audio>")
                 break
 
 

@@ -154,7 +154,7 @@ def _check_parts(parts: list[Any], role: str, path: str, draft: Draft) -> None:
             elif text and not text.isspace():
                 says_something = True
                 if _may_hold_marks(text, draft):
-                    draft.texts.append(Spot(f"{here}.text", role, text, in_part=True))
+                    draft.texts.append(Spot(f"{here}.text", role, text))
         elif type(kind) is str and kind in PART_MODALITY:
             says_something = True
             draft.parts.append(Spot(here, role, part))

@@ -18,14 +18,14 @@ from rl_assets.contract.arrow_rows import batch_rows
 from rl_assets.contract.codes import Finding
 from rl_assets.contract.files import Format, compression_of, open_raw
 from rl_assets.contract.json_stream import JsonStream, MalformedJson
-from rl_assets.contract.jsontext import decode, describe, dump_anything
+from rl_assets.contract.jsontext import decode, describe, dump_anything, quote
 
 MAX_ROW_BYTES = 256 << 20
 _BATCH_BYTES = 32 << 20
 _MAX_BATCH_ROWS = 1024
 _BOM = b"\xef\xbb\xbf"
 
-_count_quotes = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -123,11 +123,8 @@ def _lines(path: str, root: Path) -> Iterator[tuple[int, bytes | None, Finding |
                     yield number, None, Finding("file.row_too_large", None, message)
                     continue
             except (OSError, pa.ArrowException) as error:
-                yield (
-                    number,
-                    None,
-                    Finding("file.corrupt", None, f"found damage after line {number - 1}: {error}"),
-                )
+                message = f"found damage after line {number - 1}: {error}"
+                yield number, None, Finding("file.corrupt", None, message)
                 return
             if not line:
                 return
@@ -161,10 +158,8 @@ def _json_row(position: int, value: Any, raw: bytes) -> RawRow:
         return RawRow(position, None, (finding,), raw)
     # A key that stands twice is decoded once, so that a quotation mark is missing when encoded again.
     try:
-        if raw.count(b'"') != _count_quotes(value).count(b'"') and (key := _repeated_key(raw)) is not None:
-            finding = Finding(
-                "row.duplicate_key", None, f"found the key {json.dumps(key)} twice in one object"
-            )
+        if raw.count(b'"') != _encode(value).count(b'"') and (key := _repeated_key(raw)) is not None:
+            finding = Finding("row.duplicate_key", None, f"found the key {quote(key)} twice in one object")
             return RawRow(position, None, (finding,), raw)
     except (UnicodeEncodeError, RecursionError):
         pass
@@ -190,9 +185,8 @@ def _explained(position: int, number: int, line: bytes) -> RawRow:
     try:
         return _json_row(position, json.loads(line.decode()), line)
     except UnicodeDecodeError as error:
-        finding = Finding(
-            "text.not_utf8", None, f"found byte 0x{line[error.start]:02x} at column {error.start + 1}"
-        )
+        message = f"found byte 0x{line[error.start]:02x} at column {error.start + 1} of line {number}"
+        finding = Finding("text.not_utf8", None, message)
     except json.JSONDecodeError as error:
         message = f"found line {number} that is not JSON: {error.msg} at column {error.colno}"
         finding = Finding("file.malformed_line", None, message)
@@ -252,7 +246,7 @@ def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
         for group in range(file.num_row_groups):
             end = position + file.metadata.row_group(group).num_rows
             try:
-                for batch in file.iter_batches(_batch_rows(file, group), row_groups=[group]):
+                for batch in file.iter_batches(_batch_size(file, group), row_groups=[group]):
                     for value, finding in batch_rows(batch):
                         yield RawRow(position, value, () if finding is None else (finding,), None, True)
                         position += 1
@@ -263,7 +257,7 @@ def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
             position = end
 
 
-def _batch_rows(file: pq.ParquetFile, group: int) -> int:
+def _batch_size(file: pq.ParquetFile, group: int) -> int:
     """Rows per batch, so that a batch of large media stays within tens of megabytes."""
     metadata = file.metadata.row_group(group)
     size = metadata.total_byte_size // max(metadata.num_rows, 1)

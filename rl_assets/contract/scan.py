@@ -110,6 +110,13 @@ def _name(path: Path, root: Path) -> str:
 
 def _scan(path: str, split: Split, root: Path, setting: str) -> RawFile:
     kind = format_of(path)
+    if not path.isprintable():
+        raise InputError(
+            file=repr(path),
+            field=setting,
+            found="a name with characters that cannot be shown",
+            remedy="Rename the file.",
+        )
     try:
         with open_raw(path, root) as stream:
             if kind is None:

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from rl_assets.protocol.dataproto import (
         DataProto,
         DataProtoItem,
-        MismatchError,
         pad_dataproto_to_divisor,
         unpad_dataproto,
     )
+    from rl_assets.protocol.fields import MismatchError
     from rl_assets.protocol.item import to_item
     from rl_assets.protocol.shards import find_shard, read_shard, write_shard
 
 _HOMES = {
     "DataProto": "dataproto",
     "DataProtoItem": "dataproto",
-    "MismatchError": "dataproto",
+    "MismatchError": "fields",
     "collate_fn": "collate",
     "find_shard": "shards",
     "pad_dataproto_to_divisor": "dataproto",

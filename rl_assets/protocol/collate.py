@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_assets.protocol.dataproto import MismatchError, column
+from rl_assets.protocol.fields import MismatchError, column
 from rl_assets.protocol.values import describe
 
 

@@ -10,7 +10,6 @@ import contextlib
 import gc
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -34,7 +33,8 @@ _SCALARS: dict[type, tuple[Encoding, pa.DataType]] = {
 _encode_lines = msgspec.json.Encoder().encode_lines
 _decode_lines = msgspec.json.Decoder().decode_lines
 _INTEGERS_IN_LISTS = b"0123456789-,[]\n"
-_PLAIN = {dict, list, str, int, float, bool, type(None)}
+_NOT_JSON = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+_PART_ROWS = 256
 
 
 def encode(key: str, values: np.ndarray) -> tuple[pa.Array, Encoding]:
@@ -55,11 +55,10 @@ def encode(key: str, values: np.ndarray) -> tuple[pa.Array, Encoding]:
             return pa.array(rows, arrow, from_pandas=False), encoding
         except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
             pass  # wide integers and unpaired surrogates are for JSON
+    if kinds == {list} and (lists := _integer_lists(rows)) is not None:
+        return lists, "list<int>"
     lines = _json_lines(rows)
-    if kinds == {list} and lines and not lines.translate(None, _INTEGERS_IN_LISTS):
-        with contextlib.suppress(TypeError, OverflowError):  # None, lists in lists, wide integers
-            return _integer_lists(rows), "list<int>"
-    if lines is None or not _is_plain(rows):
+    if lines is None:
         texts = [_python_json(key, row, value) for row, value in enumerate(rows)]
         return pa.array(texts, pa.large_string()), "python-json"
     ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
@@ -67,40 +66,35 @@ def encode(key: str, values: np.ndarray) -> tuple[pa.Array, Encoding]:
     return pa.LargeStringArray.from_buffers(len(rows), offsets, pa.py_buffer(lines)), "json"
 
 
+def _parts(rows: list[Any]) -> Iterator[list[Any]]:
+    """The rows a few at a time, so that what was just written is still in the cache when it is checked."""
+    return (rows[start : start + _PART_ROWS] for start in range(0, len(rows), _PART_ROWS))
+
+
 def _json_lines(rows: list[Any]) -> bytes | None:
-    """One line of JSON per value, or None where JSON has no word for one of them."""
+    """One line of JSON per value, or None where some value would not come back as it is."""
+    lines = []
     try:
-        return _encode_lines(rows)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        for part in _parts(rows):
+            lines.append(_encode_lines(part))
+            if _decode_lines(lines[-1]) != part:
+                return None
+    except _NOT_JSON:
         return None
+    return b"".join(lines)
 
 
-def _is_plain(values: list[Any]) -> bool:
-    """Whether strict JSON gives every value back as it is: dicts with text keys, lists, text, finite numbers.
-
-    Goes down level by level, so that the work on each is done by C loops.
-    """
-    while values:
-        kinds = set(map(type, values))
-        if not kinds <= _PLAIN:
-            return False
-        if float in kinds and not all(math.isfinite(value) for value in values if type(value) is float):
-            return False
-        lists = [value for value in values if type(value) is list] if list in kinds else []
-        dicts = [value for value in values if type(value) is dict] if dict in kinds else []
-        if not set(map(type, itertools.chain.from_iterable(dicts))) <= {str}:
-            return False
-        inner = itertools.chain.from_iterable(map(dict.values, dicts))
-        values = [*itertools.chain.from_iterable(lists), *inner]
-    return True
-
-
-def _integer_lists(rows: list[list[int]]) -> pa.Array:
-    """Lists of integers as list<int32>, or as list<int64> where a number needs it."""
+def _integer_lists(rows: list[Any]) -> pa.Array | None:
+    """Lists of integers as list<int32>, or as list<int64> where a number needs it; None for other rows."""
     try:
-        flat = _flat("I", rows)  # token ids; Python reads unsigned integers three times faster
-    except OverflowError:
-        flat = _flat("q", rows)
+        if any(_encode_lines(part).translate(None, _INTEGERS_IN_LISTS) for part in _parts(rows)):
+            return None
+        try:
+            flat = _flat("I", rows)  # token ids; Python reads unsigned integers three times faster
+        except OverflowError:
+            flat = _flat("q", rows)
+    except _NOT_JSON:
+        return None
     numbers = np.frombuffer(flat, flat.typecode) if flat else np.zeros(0, np.int32)
     narrow = numbers.astype(np.int32)
     offsets = np.zeros(len(rows) + 1, np.int64)

@@ -14,7 +14,16 @@ from rl_assets.contract import decode_row
 from rl_assets.contract.consistency import media_counts
 from rl_assets.errors import InputError
 from rl_assets.progress import Log, Progress
-from rl_assets.protocol import DataProto, ShardManifest, ShardRef, collate_fn, shard_of, to_item, write_shard
+from rl_assets.protocol import (
+    DataProto,
+    MediaStore,
+    ShardManifest,
+    ShardRef,
+    collate_fn,
+    shard_of,
+    to_item,
+    write_shard,
+)
 from rl_assets.store import Table, TableWriter, digest_bytes
 
 _CARRIED = ("uid", "split", "source_file", "source_row", "prompt_ids")
@@ -27,6 +36,7 @@ def shard_rows(
     count: int,
     caps: Mapping[str, int | None],
     stamps: Mapping[str, str],
+    media: MediaStore,
     folder: Path,
     log: Log,
 ) -> ShardManifest:
@@ -43,6 +53,7 @@ def shard_rows(
         caps: per split, how many prompts to take at most (None: all). Those whose digest of the uid is
             smallest are taken: an even sample that stays the same when other rows come and go.
         stamps: kept in the manifest.
+        media: receives the bytes of media, once per content; the shards refer to them.
         folder: a local folder for unfinished work.
         log: receives progress lines.
     """
@@ -54,21 +65,22 @@ def shard_rows(
     for name, bucket in sorted(buckets.items()):
         records = sorted(bucket.rows(), key=lambda record: record["uid"])
         _require_uids(records)
-        items = [_item(record, columns) for record in records]
+        items = [_item(record, columns, media) for record in records]
         refs.append(write_shard(root, name, DataProto.from_single_dict(collate_fn(items))))
         progress.add(len(items))
     progress.close()
     return ShardManifest(shards=refs, stamps=dict(stamps))
 
 
-def _item(record: Mapping[str, Any], columns: frozenset[str]) -> dict[str, Any]:
+def _item(record: Mapping[str, Any], columns: frozenset[str], store: MediaStore) -> dict[str, Any]:
     row = decode_row(record)
     for modality, (placeholders, media) in media_counts(row).items():
         if placeholders != media:
             raise _refusal(
                 record, "prompt", f"{placeholders} <{modality}> and {media} {modality}s", "as many"
             )
-    return to_item({**row, **{key: record[key] for key in _CARRIED}}, columns=columns)
+    carried = {key: record[key] for key in _CARRIED}
+    return to_item({**row, **carried}, columns=columns, media=store)
 
 
 def _require_uids(records: Sequence[Mapping[str, Any]]) -> None:
@@ -94,9 +106,14 @@ def _refusal(record: Mapping[str, Any], field: str, found: str, expected: str) -
 
 
 def _columns(rows: Table) -> frozenset[str]:
-    """Names of the users' own columns in any row, so that every shard has them all."""
-    texts = {row["extra_columns"] for row in rows.rows(["extra_columns"])} - {"{}"}
-    return frozenset(name for text in texts for name in json.loads(text))
+    """Names of the columns that not every row need have, so that every shard has them all."""
+    texts: set[str] = set()
+    columns: set[str] = set()
+    for row in rows.rows(["ability", "extra_columns"]):
+        texts.add(row["extra_columns"])
+        if row["ability"] is not None:
+            columns.add("ability")
+    return frozenset(columns.union(*(json.loads(text) for text in texts)))
 
 
 def _choose(rows: Table, caps: Mapping[str, int | None]) -> Mapping[str, frozenset[str]]:

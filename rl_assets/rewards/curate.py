@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rl_assets.contract import MEDIA_COLUMNS
 from rl_assets.contract.uids import prompt_digest
+from rl_assets.rewards.similar import contaminated, near_duplicates
 from rl_assets.store import Table, digest_bytes
 
 Prompt = dict[str, Any]
@@ -24,11 +25,15 @@ class Selection:
         pass_rate: lowest and highest pass rate of a prompt that is taken, both included; None takes all.
         max_per_source: most prompts of a data_source: one number for all, or by name (others have no limit).
         seed: decides which prompts a limit takes.
+        near_duplicates: similarity from which on a prompt is a copy of another; None compares none.
+        contamination_ngram: words in a row that a prompt may not share with a benchmark.
     """
 
     pass_rate: tuple[float, float] | None = None
     max_per_source: int | Mapping[str, int] | None = None
     seed: int = 0
+    near_duplicates: float | None = None
+    contamination_ngram: int = 13
 
 
 class LeftOut(NamedTuple):
@@ -92,7 +97,11 @@ def read_prompts(rows: Table) -> list[Prompt]:
 
 
 def curate(
-    prompts: Sequence[Prompt], selection: Selection, pass_rates: Mapping[str, float | None]
+    prompts: Sequence[Prompt],
+    selection: Selection,
+    pass_rates: Mapping[str, float | None],
+    texts: Mapping[str, str] | None = None,
+    benchmark: Iterable[str] | None = None,
 ) -> Curated:
     """Choose the prompts of a training set.
 
@@ -100,11 +109,23 @@ def curate(
         prompts: all there are.
         selection: what they are chosen by.
         pass_rates: by uid; read where `selection` names a band.
+        texts: of the prompts, by uid; read where they are compared with each other or with a benchmark.
+        benchmark: texts that no train prompt may quote; None compares with none.
     """
     curated = Curated(list(prompts))
     curated.leave_out("duplicates", duplicates(curated.taken))
     if selection.pass_rate is not None:
         curated.leave_out("pass_rate", outside_band(curated.train(), selection.pass_rate, pass_rates))
+    if selection.near_duplicates is not None:
+        curated.leave_out(
+            "near_duplicates", _near_duplicates(curated, texts or {}, selection.near_duplicates)
+        )
+    if benchmark is not None:
+        uids = [prompt["uid"] for prompt in curated.train()]
+        quotes = contaminated(uids, texts or {}, benchmark, selection.contamination_ngram)
+        curated.leave_out(
+            "contamination", {uid: ("contaminated", f"quotes {quote!r}") for uid, quote in quotes.items()}
+        )
     if selection.max_per_source is not None:
         curated.leave_out(
             "max_per_source", over_limit(curated.train(), selection.max_per_source, selection.seed)
@@ -127,6 +148,22 @@ def duplicates(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
                 reason,
                 f"same prompt as {first['source_file']}, row {first['source_row']}",
             )
+    return verdicts
+
+
+def _near_duplicates(
+    curated: Curated, texts: Mapping[str, str], threshold: float
+) -> dict[str, tuple[str, str]]:
+    """Train prompts that resemble a validation prompt, or a train prompt before them."""
+    prompts = {prompt["uid"]: prompt for prompt in curated.taken}
+    validation = [uid for uid, prompt in prompts.items() if prompt["split"] == "val"]
+    order = [*validation, *(uid for uid, prompt in prompts.items() if prompt["split"] == "train")]
+    verdicts = {}
+    for uid, (other, similarity) in near_duplicates(order, texts, threshold).items():
+        if prompts[uid]["split"] == "train":
+            first = prompts[other]
+            detail = f"{similarity:.0%} of it is in {first['source_file']}, row {first['source_row']}"
+            verdicts[uid] = ("near_duplicate", detail)
     return verdicts
 
 

@@ -1,5 +1,6 @@
 """One row per response: the arguments of a reward function, and what traces them back."""
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,31 @@ def build_reward_inputs(
             progress.add(ref.rows)
     progress.close()
     return writer.table
+
+
+def reward_batch(data: "DataProto") -> "DataProto":
+    """The part of a rollout shard that a reward manager of verl's reads, as a batch of its own.
+
+    `rl_assets.verl.to_verl` makes verl's class of it. The managers write into `extra_info`, so every row has
+    a copy that is not shared with another row or with `data`.
+
+    Args:
+        data: a rollout shard.
+
+    Returns:
+        `prompts`, `responses` and `attention_mask` (int64), and `uid`, `data_source`, `reward_model` and
+        `extra_info`.
+    """
+    from rl_assets.protocol.fields import column
+
+    batch = data.select(
+        batch_keys=["prompts", "responses", "attention_mask"],
+        non_tensor_batch_keys=["uid", "data_source", "reward_model", "extra_info"],
+        meta_info_keys=[],
+    )
+    infos = [copy.deepcopy(info) for info in batch.non_tensor_batch["extra_info"]]
+    batch.non_tensor_batch["extra_info"] = column("extra_info", infos)
+    return batch
 
 
 def _rows(data: "DataProto", tokenizer: "PreTrainedTokenizerBase") -> Iterator[dict[str, Any]]:

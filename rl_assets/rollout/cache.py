@@ -88,7 +88,7 @@ class BatchCache(Cache):
         self.slots = slots
         self.lengths: list[int] = []
         self._window = Window()
-        self._columns = longest + _SLACK
+        self._columns = self.columns(longest)
         layers = [
             _Layer(self._buffer(keys), self._buffer(values), self._window) for keys, values in like.layers
         ]

@@ -148,6 +148,15 @@ def _check_fit(policy: Policy, prompts: Sequence[Prompt]) -> None:
                 found=f"a token id outside of the vocabulary of {policy.vocab_size} for uid {prompt.uid!r}",
                 remedy="Render the prompts with the tokenizer of this policy.",
             )
+        placeholders = sum(token in policy.blocked_token_ids for token in prompt.ids)
+        if bool(placeholders) != bool(prompt.media):
+            raise InputError(
+                field="multi_modal_inputs",
+                found=f"{'tensors' if prompt.media else 'none'} for uid {prompt.uid!r}, whose prompt has "
+                f"{placeholders} media placeholders",
+                expected="media tensors exactly where there are placeholders",
+                remedy="Run the policy's processor over the row's media, and keep what it makes.",
+            )
 
 
 def _responses(

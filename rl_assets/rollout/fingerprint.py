@@ -58,7 +58,7 @@ def policy_folder(path: str | Path, *, revision: str | None = None) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise InputError(
             file=str(path),
-            found=f"neither a local folder nor a hub repository that can be fetched ({_first_line(error)})",
+            found=f"neither a local folder nor a hub repository that can be fetched ({first_line(error)})",
             remedy="Correct the path, or check the network, the access token (HF_TOKEN) and the revision.",
         ) from error
 
@@ -109,5 +109,6 @@ def _digest_as_of(file: Path, inode: int, size: int, mtime_ns: int) -> str:
     return digest_file(file)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, cut to a readable length."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

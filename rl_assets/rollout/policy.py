@@ -11,7 +11,7 @@ import torch
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
 from rl_assets.rollout.devices import device_lock, release_memory
-from rl_assets.rollout.fingerprint import policy_fingerprint, policy_folder
+from rl_assets.rollout.fingerprint import first_line, policy_fingerprint, policy_folder
 
 # Attributes of a config that name a placeholder which stands for media in a prompt.
 _MEDIA_TOKENS = tuple(
@@ -103,7 +103,8 @@ def load_policy(
         path: a local folder, or a hub id.
         device: ``auto`` (CUDA where there is one, else CPU) or a torch device such as ``cuda:1``.
         dtype: ``auto`` (bfloat16 on CUDA, float32 on CPU) or the name of a torch dtype.
-        attn_implementation: ``auto`` (``sdpa`` where the model has it, else ``eager``), or one of the two.
+        attn_implementation: ``auto`` (``sdpa`` where the model has it, else ``eager``), or another that
+            transformers has. What it computes is checked on the first response.
         trust_remote_code: whether Python code in the folder may be run.
         log: told when it waits for a device.
 
@@ -112,13 +113,6 @@ def load_policy(
     """
     where = _device(device)
     precision = _dtype(dtype, where)
-    if attn_implementation not in ("auto", "sdpa", "eager"):
-        raise InputError(
-            field="rollout.attn_implementation",
-            found=repr(attn_implementation),
-            expected="auto, sdpa or eager",
-            remedy="The decoding loop shares one padded batch, which other implementations do not serve.",
-        )
     folder = policy_folder(path)
     fingerprint = policy_fingerprint(folder)
     with contextlib.ExitStack() as held:
@@ -155,8 +149,8 @@ def _device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            field="rollout.device",
-            found=f"{name!r} ({str(error).splitlines()[0]})",
+            field="policy.device",
+            found=f"{name!r} ({first_line(error)})",
             expected="auto, cpu, or a CUDA device that this machine has",
             remedy="Correct the device.",
         ) from error
@@ -169,7 +163,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise InputError(
-            field="rollout.dtype",
+            field="policy.dtype",
             found=repr(name),
             expected="auto, float32, bfloat16 or float16",
             remedy="Correct the dtype.",
@@ -194,6 +188,13 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
             output_loading_info=True,
             **options,
         )
+    except ImportError as error:
+        raise InputError(
+            field="policy.attn_implementation",
+            found=f"{attention!r} ({first_line(error)})",
+            expected="auto, or an implementation whose package is installed",
+            remedy="Install the package, or leave the choice to `auto`.",
+        ) from error
     except Exception as error:  # safetensors, torch and transformers share no base class for a broken file
         raise _unusable(
             folder, error, "The weights may be cut short or of another model: save them again."
@@ -264,5 +265,4 @@ def _special_tokens(model: Any, folder: Path) -> tuple[tuple[int, ...], int]:
 
 
 def _unusable(folder: Path, error: Exception, remedy: str) -> InputError:
-    lines = str(error).strip().splitlines() or [""]
-    return InputError(file=folder, found=f"{type(error).__name__}: {lines[0][:300]}", remedy=remedy)
+    return InputError(file=folder, found=f"{type(error).__name__}: {first_line(error)}", remedy=remedy)

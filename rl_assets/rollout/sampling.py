@@ -21,8 +21,10 @@ _GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
 # Top-p looks for its cut among so many likeliest tokens first; only rows that need more are sorted whole.
 _CANDIDATES = 1024
 
-# Scores handled at once on a CPU, so that the passes over them stay in its cache.
+# Scores handled at once: on a CPU so few that the passes over them stay in its cache; elsewhere so few that
+# the copies they need stay small beside a model.
 _CPU_SCORES = 1 << 18
+_SCORES = 1 << 26
 
 
 def row_key(seed: int, uid: str, sample_index: int) -> int:
@@ -101,7 +103,7 @@ class Sampler:
             greedy run: under the policy itself) and under the policy itself, each float32 (rows,).
         """
         keys = keys.to(logits.device)
-        rows = max(1, _CPU_SCORES // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+        rows = max(1, (_CPU_SCORES if logits.device.type == "cpu" else _SCORES) // logits.shape[1])
         parts = [self._draw(*part) for part in zip(logits.split(rows), keys.split(rows), strict=True)]
         tokens, log_probs, raw_log_probs = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(log_probs), torch.cat(raw_log_probs)

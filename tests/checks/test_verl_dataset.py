@@ -12,7 +12,7 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.contract import REJECT_SCHEMA, RawManifest
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA
 from rl_assets.rewards.difficulty import difficulty_schema
-from tests.build import failed, failure, materialize
+from tests.build import failed, failure, materialize, write_jsonl
 from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put
 
 CHECKS = ("rows_conserved", "loads_whole", "splits_apart")
@@ -141,3 +141,34 @@ def test_a_row_that_is_neither_taken_nor_left_out_is_found(dataset: Dataset) -> 
     store(dataset.root, rows)
     (problem,) = problems(evaluate(dataset, "verl_dataset", "rows_conserved"))
     assert problem.startswith("length_filtered has 4 rows")
+
+
+def test_near_copies_and_quotations_of_a_benchmark_are_left_out(tmp_path: Path) -> None:
+    question = "A farmer has seventeen sheep and all but nine of them run away, how many are left?"
+    quoted = "In how many ways can five people sit around a table with five chairs in a row?"
+    write_jsonl(tmp_path / "bench.jsonl", [{"problem": quoted}])
+    rows = [
+        contract_row(0, **prompt(question)),
+        contract_row(1, **prompt(question.replace("left", "there"))),
+        contract_row(2, **prompt(f"Think. {quoted}")),
+        contract_row(3, split="val", **prompt(quoted)),
+    ]
+    curation = {"near_duplicates": 0.8, "contamination_files": "bench.jsonl", "contamination_ngram": 8}
+    dataset = store(tmp_path, rows, curation=curation)
+    assert failed(materialize(dataset, "verl_dataset")) == set()
+    left_out = dataset.table("verl_dataset/left_out").rows(["source_row", "reason"])
+    assert {row["source_row"]: row["reason"] for row in left_out} == {
+        1: "near_duplicate",
+        2: "near_duplicate",
+    }
+    alone = store(tmp_path, [rows[0], rows[2]], curation=curation)
+    assert failed(materialize(alone, "verl_dataset")) == set()
+    assert alone.export().left_out == {"contaminated": 1}
+    assert list(alone.export().parameters["contamination_files"]) == ["bench.jsonl"]
+
+
+def test_a_benchmark_that_is_not_there_is_named_with_its_setting(tmp_path: Path) -> None:
+    dataset = store(tmp_path, [contract_row(0)], curation={"contamination_files": "nowhere.jsonl"})
+    message = failure(materialize(dataset, "verl_dataset"))
+    assert "nowhere.jsonl" in message
+    assert "curation.contamination_files" in message

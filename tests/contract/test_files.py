@@ -1,12 +1,13 @@
 """Which raw files a setting means, and what is said where it means none."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import datasets
 import pytest
 
-from rl_assets.contract import RawManifest, scan_files
+from rl_assets.contract import ContractOptions, RawManifest, apply_contract, scan_files
 from rl_assets.errors import InputError
 from tests.contract.rows import accepted, row, run, said, write_jsonl
 
@@ -112,14 +113,26 @@ def test_files_without_rows(folder: Path) -> None:
     assert scan_files(["a.jsonl", "empty.jsonl"], root=folder).rows == 2
 
 
-def test_a_file_that_changed_since_the_scan(folder: Path) -> None:
-    from rl_assets.contract import ContractOptions, apply_contract
-
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_text(path.read_text() + "{}\n"),
+        lambda path: path.write_text(path.read_text().replace("\n", " ", 1)),
+    ],
+    ids=["gone", "longer", "other rows in as many bytes"],
+)
+def test_a_file_that_changed_since_the_scan(folder: Path, change: Callable[[Path], object]) -> None:
     manifest = scan_files("a.jsonl", root=folder)
-    with (folder / "a.jsonl").open("a") as stream:
-        stream.write("{}\n")
+    change(folder / "a.jsonl")
     with pytest.raises(InputError, match="Scan the raw files again"):
         apply_contract(manifest, ContractOptions(), root=folder, folder=folder)
+
+
+def test_a_file_name_that_cannot_be_shown(folder: Path) -> None:
+    write_jsonl(folder / os.fsdecode(b"caf\xe9.jsonl"), [row()])
+    with pytest.raises(InputError, match="Rename the file"):
+        scan_files("caf*.jsonl", root=folder)
 
 
 def test_a_dataset_folder_through_datasets(tmp_path: Path) -> None:

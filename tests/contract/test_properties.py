@@ -1,5 +1,7 @@
 """Wild rows: no row makes the contract fail, none is lost, and what is accepted comes out as it went in."""
 
+import contextlib
+import gzip
 import json
 import tempfile
 from pathlib import Path
@@ -14,10 +16,20 @@ from rl_assets.contract import ContractOptions, decode_row
 from rl_assets.contract.arrow_rows import batch_rows
 from rl_assets.contract.codes import CODES
 from rl_assets.contract.options import RESERVED_COLUMNS
+from rl_assets.errors import InputError
 from tests.contract.rows import ABSENT, judge, row, run
+from tests.contract.test_reading import ARRAY, LINES, ROWS, parquet, zstd
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 OPTIONS = ContractOptions()
+FILES = {
+    "a.jsonl": LINES,
+    "a.json": ARRAY,
+    "a.parquet": parquet(ROWS * 20),
+    "a.jsonl.gz": gzip.compress(LINES),
+    "a.jsonl.zst": zstd(LINES),
+    "a.parquet.gz": gzip.compress(parquet(ROWS)),
+}
 
 # Text with lone surrogates, NaN and integers of any size: all that a json file can hold.
 atoms = (
@@ -216,6 +228,36 @@ def test_parts_come_out_of_parquet_as_they_went_in(contents: list[Any]) -> None:
         result = run(Path(folder), "train.parquet")
         out = [decode_row(record) for record in result.accepted.rows()]
     assert [one["prompt"] for one in out] == [one["prompt"] for one in rows]
+
+
+def broken(data: bytes, edits: list[tuple[int, bytes, int]]) -> bytes:
+    """`data` after `edits`: at a place, bytes are put in and a number of bytes taken out."""
+    for place, put, taken in edits:
+        at = place % (len(data) + 1)
+        data = data[:at] + put + data[at + taken :]
+    return data
+
+
+edits = st.lists(
+    st.tuples(st.integers(0, 10**6), st.binary(max_size=8), st.integers(0, 300)), min_size=1, max_size=4
+)
+
+
+@QUICK
+@given(name=st.sampled_from(sorted(FILES)), edits=edits)
+def test_damaged_files_give_rows_with_reasons_or_one_error(
+    name: str, edits: list[tuple[int, bytes, int]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_bytes(broken(FILES[name], edits))
+        with contextlib.suppress(InputError):
+            result = run(Path(folder), name)
+            rows = [
+                record["source_row"]
+                for table in (result.accepted, result.rejected)
+                for record in table.rows(("source_row",))
+            ]
+            assert sorted(rows) == list(range(result.rows_in))
 
 
 def test_every_reserved_name_is_a_name_that_verl_uses_for_itself() -> None:

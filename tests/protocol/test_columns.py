@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rl_assets.errors import InputError
 from rl_assets.protocol.columns import decode, encode, exact_json
-from rl_assets.protocol.dataproto import column
+from rl_assets.protocol.fields import column
 from rl_assets.protocol.values import deep_equal
 
 texts = st.text(st.characters())  # unpaired surrogates included

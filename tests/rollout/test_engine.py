@@ -199,6 +199,18 @@ def test_the_check_holds_with_media(tmp_path: Path, kind: str) -> None:
             assert rollouts.batch["position_ids"].shape == (2, 4, 40)
 
 
+@pytest.mark.parametrize(
+    ("ids", "media"),
+    [([9, tiny.IMAGE, 9], {}), ([9, 9, 9], tiny.image((1, 4, 4)))],
+    ids=["no media", "no place"],
+)
+def test_placeholders_without_media_and_media_without_placeholders_are_refused(
+    tiny_policy: Callable[[str], Policy], ids: list[int], media: dict[str, torch.Tensor]
+) -> None:
+    with pytest.raises(InputError, match=r"for uid 'uid-0', whose prompt has [01] media placeholders"):
+        roll_out(tiny_policy("qwen3_vl"), tiny.batch([ids], multi_modal_inputs=[media]), SamplingParams())
+
+
 def test_a_loop_that_disagrees_with_the_model_is_stopped(
     llama_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

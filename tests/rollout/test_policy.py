@@ -44,11 +44,11 @@ def test_without_a_pad_token_the_eos_token_pads(llama_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"device": "warp:0"}, "rollout.device"),
-        ({"device": "cuda:77"}, "rollout.device"),
-        ({"dtype": "int8"}, "rollout.dtype"),
-        ({"dtype": "no_dtype"}, "rollout.dtype"),
-        ({"attn_implementation": "flash_attention_2"}, "rollout.attn_implementation"),
+        ({"device": "warp:0"}, "policy.device"),
+        ({"device": "cuda:77"}, "policy.device"),
+        ({"dtype": "int8"}, "policy.dtype"),
+        ({"dtype": "no_dtype"}, "policy.dtype"),
+        ({"attn_implementation": "flash_attention_2"}, "policy.attn_implementation"),
     ],
 )
 def test_settings_that_cannot_be_met_are_refused(llama_folder: Path, options: dict, field: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tensordict import TensorDict
 
 from rl_assets.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
-from rl_assets.protocol.dataproto import MismatchError, merged
+from rl_assets.protocol.fields import MismatchError, merged
 
 __all__ = ["DataProto", "pad_dataproto_to_divisor", "unpad_dataproto"]
 

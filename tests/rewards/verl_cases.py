@@ -1,0 +1,227 @@
+"""What the real verl makes of our reward inputs, scorers and training set. Run in a process that has verl."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer
+from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager as LoopDAPO
+from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager as LoopNaive
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.reward_score import default_compute_score
+from verl.workers.reward_manager.dapo import DAPORewardManager
+from verl.workers.reward_manager.naive import NaiveRewardManager
+
+from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
+from rl_assets.protocol import DataProto, ShardManifest, write_shard
+from rl_assets.rewards import RewardFunction, ScorePool, build_reward_inputs, reward_batch, score_table
+from rl_assets.rewards.builtin import compute_score, perfect_answer
+from rl_assets.rewards.curate import Selection, curate, read_prompts
+from rl_assets.rewards.export import write_export
+from rl_assets.store import TableWriter
+from rl_assets.verl import to_verl
+
+POLICY = Path(__file__).parents[2] / "data/policies/SmolLM2-135M-Instruct"
+PROMPT_WIDTH, RESPONSE_WIDTH = 8, 24
+
+# data_source, response, ground truth
+SAMPLES = [
+    ("openai/gsm8k", "so #### 72", "72"),
+    ("openai/gsm8k", "#### 1,000", "1000"),
+    ("openai/gsm8k", "#### 71", "72"),
+    ("math_dapo", "Answer: 34", "34"),
+    ("aime24", "I do not know", "33"),
+    ("lighteval/MATH", r"\boxed{\frac{1}{2}}", r"\frac12"),
+    ("searchR1_nq", "<answer>the beatles</answer>", {"target": ["The Beatles", "Beatles"]}),
+    ("searchR1_nq", "", {"target": "Beatles"}),
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(POLICY)
+
+
+def rollout(tokenizer: Any) -> DataProto:
+    """A rollout shard with one response for each sample, padded as the engine pads."""
+    rows = [_padded(tokenizer, solution) for _, solution, _ in SAMPLES]
+    info = {"index": 0}  # shared by all rows, as siblings share theirs
+    return DataProto.from_dict(
+        tensors={key: torch.tensor([row[key] for row in rows]) for key in rows[0]},
+        non_tensors={
+            "uid": [f"{n:032x}" for n in range(len(rows))],
+            "data_source": [source for source, _, _ in SAMPLES],
+            "reward_model": [{"style": "rule", "ground_truth": truth} for _, _, truth in SAMPLES],
+            "extra_info": [info] * len(rows),
+            "raw_prompt": [[{"role": "user", "content": "?"}]] * len(rows),
+            "sample_index": [0] * len(rows),
+            "split": ["train"] * len(rows),
+            "finish_reason": ["stop"] * len(rows),
+            "source_file": ["t.jsonl"] * len(rows),
+            "source_row": list(range(len(rows))),
+        },
+    )
+
+
+def _padded(tokenizer: Any, solution: str) -> dict[str, list[int]]:
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    prompt = tokenizer("Question?")["input_ids"]
+    response = [*tokenizer(solution)["input_ids"], eos]
+    before, after = PROMPT_WIDTH - len(prompt), RESPONSE_WIDTH - len(response)
+    return {
+        "prompts": [pad] * before + prompt,
+        "responses": response + [pad] * after,
+        "attention_mask": [0] * before + [1] * (len(prompt) + len(response)) + [0] * after,
+    }
+
+
+def by_hand(scorer: Any) -> list[float]:
+    results = [scorer(source, solution, truth, {}) for source, solution, truth in SAMPLES]
+    return [result["score"] if isinstance(result, dict) else result for result in results]
+
+
+def places(data: Any) -> torch.Tensor:
+    """Column of each row's last token."""
+    return data.batch["attention_mask"][:, PROMPT_WIDTH:].sum(-1) - 1
+
+
+@pytest.mark.parametrize("scorer", [compute_score, default_compute_score], ids=["ours", "verl's"])
+@pytest.mark.parametrize("manager", [NaiveRewardManager, DAPORewardManager], ids=["naive", "dapo"])
+def test_legacy_managers_give_the_scores_that_the_scorer_gives(
+    tokenizer: Any, manager: Any, scorer: Any
+) -> None:
+    data = to_verl(reward_batch(rollout(tokenizer)))
+    result = manager(tokenizer, num_examine=0, compute_score=scorer)(data, return_dict=True)
+    rewards = result["reward_tensor"]
+    assert rewards[torch.arange(len(data)), places(data)].tolist() == by_hand(scorer)
+    assert rewards.count_nonzero() == sum(score != 0 for score in by_hand(scorer))
+
+
+@pytest.mark.parametrize("scorer", [compute_score, default_compute_score], ids=["ours", "verl's"])
+@pytest.mark.parametrize("manager", [LoopNaive, LoopDAPO], ids=["naive", "dapo"])
+def test_reward_loop_managers_give_the_scores_that_the_scorer_gives(
+    tokenizer: Any, manager: Any, scorer: Any
+) -> None:
+    data = to_verl(reward_batch(rollout(tokenizer)))
+
+    async def scores() -> list[float]:
+        loop_manager = manager(OmegaConf.create({"reward": {}}), tokenizer, scorer)
+        return [(await loop_manager.run_single(data[i : i + 1]))["reward_score"] for i in range(len(data))]
+
+    assert asyncio.run(scores()) == by_hand(scorer)
+
+
+def test_the_overlong_penalty_of_dapo_sees_the_lengths(tokenizer: Any) -> None:
+    data = to_verl(reward_batch(rollout(tokenizer)))
+    buffer = OmegaConf.create({"enable": True, "len": 20, "penalty_factor": 1.0, "log": False})
+    manager = DAPORewardManager(
+        tokenizer, 0, compute_score, max_resp_len=RESPONSE_WIDTH, overlong_buffer_cfg=buffer
+    )
+    lengths = places(data) + 1
+    penalties = (-(lengths - (RESPONSE_WIDTH - 20)) / 20).clamp(max=0)
+    rewards = manager(data)[torch.arange(len(data)), places(data)]
+    assert torch.allclose(rewards, torch.tensor(by_hand(compute_score)) + penalties)
+
+
+def test_a_mixed_batch_has_the_same_extra_keys_in_every_row(tokenizer: Any) -> None:
+    data = to_verl(reward_batch(rollout(tokenizer)))
+    result = NaiveRewardManager(tokenizer, 0, compute_score)(data, return_dict=True)
+    assert {key: len(values) for key, values in result["reward_extra_info"].items()} == {
+        "score": len(SAMPLES),
+        "acc": len(SAMPLES),
+        "pred": len(SAMPLES),
+    }
+
+
+def test_what_a_manager_writes_reaches_no_other_row_and_not_the_shard(tokenizer: Any) -> None:
+    shard = rollout(tokenizer)
+    data = to_verl(reward_batch(shard))
+    infos = data.non_tensor_batch["extra_info"]
+    NaiveRewardManager(tokenizer, 0, compute_score)(data)
+    assert len({id(info) for info in infos}) == len(infos)
+    assert "num_turns" in infos[0]
+    assert shard.non_tensor_batch["extra_info"][0] == {"index": 0}
+
+
+def test_the_table_of_scores_says_what_the_managers_say(tokenizer: Any, tmp_path: Path) -> None:
+    ref = write_shard(tmp_path / "rollouts", "train-00000-of-00001", rollout(tokenizer))
+    inputs = build_reward_inputs(
+        ShardManifest(shards=[ref]), tmp_path / "rollouts", tokenizer, folder=tmp_path, log=print
+    )
+    rows = list(inputs.rows())
+    assert [row["solution_str"] for row in rows] == [solution for _, solution, _ in SAMPLES]
+    assert [json.loads(row["ground_truth"]) for row in rows] == [truth for _, _, truth in SAMPLES]
+    table = score_table(inputs, ScorePool(RewardFunction(), workers=1), folder=tmp_path, log=print)
+    assert table.read(["score"]).column(0).to_pylist() == by_hand(compute_score)
+
+
+TRUTHS = {
+    "openai/gsm8k": st.integers(-999, 9999).map(str),
+    "math_dapo": st.integers(-999, 9999).map(str),
+    "lighteval/MATH": st.integers(-999, 9999).map(str),
+    "searchR1_nq": st.lists(st.text("abc the!", min_size=1), min_size=1).map(lambda texts: {"target": texts}),
+}
+NOISE = st.text("#0123456789., -answer<>/\\boxed{}\n", max_size=400)
+
+
+@pytest.mark.parametrize("source", TRUTHS)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_built_in_scorers_agree_with_verls(source: str, data: st.DataObject) -> None:
+    truth = data.draw(TRUTHS[source])
+    other = data.draw(TRUTHS[source])
+    answer = perfect_answer(source, data.draw(st.sampled_from([truth, other])))
+    solution = data.draw(NOISE) + data.draw(st.sampled_from(["", " ", "\n"])) + answer
+    random.seed(2)  # verl's searchR1 scorer prints by chance
+    theirs = default_compute_score(source, solution, truth)
+    assert compute_score(source, solution, truth)["score"] == (
+        theirs["score"] if isinstance(theirs, dict) else theirs
+    )
+
+
+def test_verl_loads_the_training_set_whole(tokenizer: Any, tmp_path: Path) -> None:
+    infos = [
+        {"index": 0, "tools_kwargs": {"search": {"k": 3}}},
+        {"index": 1, "tools_kwargs": {"calc": {}}},
+        {"index": 2},
+    ]
+    truths = ["72", {"target": ["a"]}, 7.25]
+    with TableWriter(tmp_path / "rows.parquet", LENGTH_FILTERED_SCHEMA) as writer:
+        writer.write_rows(
+            {
+                "uid": f"{n:032x}",
+                "split": "train",
+                "source_file": "t.jsonl",
+                "source_row": n,
+                "data_source": "openai/gsm8k",
+                "prompt": json.dumps([{"role": "user", "content": f"What is {n}?"}]),
+                "reward_model": json.dumps({"style": "rule", "ground_truth": truth}),
+                "extra_info": json.dumps(info),
+                "extra_columns": "{}",
+                "prompt_ids": [1],
+                "prompt_length": 1,
+            }
+            for n, (truth, info) in enumerate(zip(truths, infos, strict=True))
+        )
+    curated = curate(read_prompts(writer.table), Selection(), {})
+    write_export(writer.table, curated, parameters={}, folder=tmp_path)
+    config = OmegaConf.create(
+        {"max_prompt_length": 96, "filter_overlong_prompts": True, "cache_dir": str(tmp_path)}
+    )
+    dataset = RLHFDataset(str(tmp_path / "train.parquet"), tokenizer, config)
+    assert len(dataset) == 3
+    items = [dataset[n] for n in range(3)]
+    assert [item["extra_info"] for item in items] == infos
+    assert [item["tools_kwargs"] for item in items] == [info.get("tools_kwargs", {}) for info in infos]
+    assert [item["reward_model"]["ground_truth"] for item in items] == truths
+    assert [item["raw_prompt"] for item in items] == [
+        [{"role": "user", "content": f"What is {n}?"}] for n in range(3)
+    ]
+    assert [item["uid"] for item in items] == [f"{n:032x}" for n in range(3)]
