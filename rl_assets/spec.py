@@ -251,8 +251,14 @@ class RolloutSpec(_Spec):
 class ShardSpec(_Spec):
     """How rows are spread over shards: by uid modulo the count."""
 
-    count: int = Field(1, ge=1)
-    """Shards per split."""
+    count: int | None = Field(None, ge=1)
+    """Shards per split; null takes the smallest power of two that keeps every shard within the budget."""
+
+    max_rows: int = Field(8192, ge=1)
+    """Most prompts in a shard, where `count` is null."""
+
+    max_bytes: int = Field(64 * 2**20, ge=1)
+    """Largest shard in bytes, about, where `count` is null; media are kept apart and do not count."""
 
 
 class CustomRewardFunctionSpec(_Spec):
@@ -310,7 +316,7 @@ class CurationSpec(_Spec):
     # A list, since Dagster's sample of the YAML cannot be made from the schema of a tuple.
     pass_rate: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
     """Lowest and highest pass rate of a train prompt that is taken, both included: `[0.1, 0.9]` leaves out
-    what the policy never or always solves, and what it was not asked. null takes all, without a rollout."""
+    what the policy never or always solves, and what it was not asked. null takes all."""
 
     max_per_source: int | dict[str, int] | None = None
     """Most train prompts of a `data_source`: one number for all, or by name; null has no limit."""
@@ -327,6 +333,10 @@ class CurationSpec(_Spec):
 
     contamination_ngram: int = Field(13, ge=1)
     """Words in a row that make a quotation."""
+
+    forms: list[Literal["trl", "openrlhf"]] = Field(default_factory=list)
+    """Further forms in which the rows are written: `trl` for TRL's GRPOTrainer, `openrlhf` for OpenRLHF
+    (`--input_key prompt --label_key label --apply_chat_template`)."""
 
     @field_validator("pass_rate")
     @classmethod

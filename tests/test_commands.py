@@ -1,13 +1,17 @@
 """The commands that a user types: what they print, and their exit status."""
 
+import os
 import shutil
+import subprocess
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rl_assets.store import digest_file
-from tests.project import attributes, make_project, run, write_defs
+from tests.project import BIN, attributes, make_project, run, write_defs
+from tests.server import dagster_server
 
 ROOT = Path(__file__).parent.parent
 
@@ -143,11 +147,6 @@ def test_a_second_dataset_is_a_second_yaml(tmp_path: Path) -> None:
     ],
 )
 def test_the_project_itself_is_well_formed(command: list[str], tmp_path: Path) -> None:
-    import os
-    import subprocess
-
-    from tests.project import BIN
-
     checked = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
         cwd=ROOT,
@@ -156,3 +155,8 @@ def test_the_project_itself_is_well_formed(command: list[str], tmp_path: Path) -
         text=True,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_dg_dev_serves_the_ui(tmp_path: Path) -> None:
+    with dagster_server(tmp_path / "server", "dg", "dev") as address, urllib.request.urlopen(address) as page:
+        assert b"Dagster" in page.read()

@@ -11,7 +11,7 @@ DESCRIPTION = """\
 The prompts that fit, collated as verl collates them: `DataProto` shards of `raw_prompt`, `prompt_ids`,
 the reward fields and everything else that a row carries.
 
-A row's shard is its uid modulo `shards.count`, so a changed row touches one shard. A shard is a folder
+A row's shard is its uid modulo the number of shards, so a changed row touches one shard. A shard is a folder
 of `tensors.safetensors`, `rows.parquet` and `meta.json`, named by its content; this asset is the
 manifest."""
 
@@ -38,13 +38,14 @@ def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[ShardManifest]:
         from rl_assets.prompts.length import render_stamp
         from rl_assets.protocol import MediaStore
-        from rl_assets.protocol.sharding import shard_rows
+        from rl_assets.protocol.sharding import ShardBudget, shard_rows
 
         with staging(dataset.storage) as folder, refusals():
             manifest = shard_rows(
                 length_filtered,
                 dataset.storage / "proto_shards",
                 count=spec.shards.count,
+                budget=ShardBudget(rows=spec.shards.max_rows, bytes=spec.shards.max_bytes),
                 caps={split: spec.data.max_samples(split) for split in SPLITS},
                 stamps=render_stamp(length_filtered),
                 media=MediaStore(dataset.storage / "media"),

@@ -21,17 +21,18 @@ its reason; and `README.md`, the dataset's card. They lie in the folder `verl_da
 Exact copies, and train prompts that are also in validation, are always left out; `curation` says what else
 the prompts are chosen by."""
 
-_DATA_FILES = ("train.parquet", "val.parquet")
-
 
 def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
-    """The asset `<dataset>/verl_dataset`; it waits for the rollouts only where it is chosen by difficulty."""
+    """The asset `<dataset>/verl_dataset`.
+
+    It reads `prompt_difficulty` only where prompts are chosen by it, but always comes after it: what a check
+    on the rollouts or scores stops does not reach a trainer.
+    """
     curation = dataset.spec.curation
-    upstream = ["length_filtered", *(["prompt_difficulty"] if curation.pass_rate is not None else [])]
 
     @dg.asset(
         **dataset.describe(NAME, DESCRIPTION, "parquet", "huggingface", reads=curation.model_dump()),
-        deps=[dataset.key(name) for name in upstream],
+        deps=[dataset.key("length_filtered"), dataset.key("prompt_difficulty")],
     )
     def verl_dataset(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Export]:
         from rl_assets.rewards.card import CARD, dataset_card
@@ -47,12 +48,12 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 parameters["contamination_files"] = {file.path: file.digest for file in benchmarks.files}
             curated = curate(
                 read_prompts(rows),
-                Selection(**curation.model_dump(exclude={"contamination_files"})),
+                Selection(**curation.model_dump(exclude={"contamination_files", "forms"})),
                 pass_rates,
                 prompt_texts(rows) if curation.near_duplicates or benchmarks else None,
                 benchmark_texts(benchmarks, dataset.root) if benchmarks else None,
             )
-            export = write_export(rows, curated, parameters=parameters, folder=folder)
+            export = write_export(rows, curated, parameters=parameters, folder=folder, forms=curation.forms)
             card = dataset_card(
                 dataset.name,
                 export,
@@ -62,11 +63,13 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 rejects=_rejects(dataset),
             )
             (folder / CARD).write_text(card)
-            written = {file.name for file in export.files}
+            written = {file.name for file in (*export.files, *export.forms)}
             for name in (*written, LEFT_OUT, CARD):
                 publish_file(folder / name, target / name)
-            for name in set(_DATA_FILES) - written:
-                (target / name).unlink(missing_ok=True)
+            for stale in {path for path in target.rglob("*.parquet")} - {
+                target / name for name in (*written, LEFT_OUT)
+            }:
+                stale.unlink()
         context.log.info(f"verl_dataset: {export.rows:,} of {rows.num_rows:,} prompts in {target}")
         return dg.MaterializeResult(
             value=export,
@@ -80,7 +83,8 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                     ["reason", "prompts"],
                 ),
                 "files": table(
-                    (file.model_dump() for file in export.files), ["name", "rows", "bytes", "digest"]
+                    (file.model_dump() for file in (*export.files, *export.forms)),
+                    ["name", "rows", "bytes", "digest"],
                 ),
                 "card": dg.MetadataValue.md(card),
             },

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check, Findings
-from rl_assets.protocol.manifest import shard_of
+from rl_assets.protocol.manifest import shard_name
 
 NAME = "uids"
 _PLACE = ["uid", "source_file", "source_row"]
@@ -35,7 +35,6 @@ def _length(dataset: Dataset) -> Findings:
 
 
 def _shards(dataset: Dataset) -> Findings:
-    count = dataset.spec.shards.count
     kept = set(_uids(dataset, "length_filtered"))
     findings, seen = Findings(), set()
     for ref, data in dataset.shards("proto_shards"):
@@ -46,7 +45,7 @@ def _shards(dataset: Dataset) -> Findings:
                 findings.fail("the row is not in length_filtered", row)
             elif uid in seen:
                 findings.fail("the row is in the shards twice", row)
-            elif f"-{shard_of(uid, count):05}-of-" not in ref.name:
+            elif shard_name(fields["split"][index], uid, int(ref.name.rsplit("-", 1)[1])) != ref.name:
                 findings.fail(f"the row lies in {ref.name}, where its uid does not belong", row)
             seen.add(uid)
     findings.numbers["uids"] = len(seen)

@@ -42,8 +42,11 @@ def is_plain(value: Any, depth: int = MAX_DEPTH) -> bool:
         items = value.values()
     else:
         return False
-    # Atoms are asked for here as well, because a call for every text would take most of the time.
-    return all(type(item) in _ATOMS or is_plain(item, depth - 1) for item in items)
+    # A plain loop that asks for atoms itself: calls and generators would take most of the time.
+    for item in items:  # noqa: SIM110
+        if type(item) not in _ATOMS and not is_plain(item, depth - 1):
+            return False
+    return True
 
 
 def faults(value: Any, path: str, depth: int = MAX_DEPTH) -> Iterator[Finding]:

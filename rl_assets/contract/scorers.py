@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 SOURCE_PREFIX = "aime"
+_STRIPPED = frozenset(", $")
 
 Check = Callable[[Any], str | None]
 
@@ -88,4 +89,4 @@ def expected_truth(source: str, truth: Any) -> str | None:
 def is_unreachable(source: str, truth: Any) -> bool:
     """Whether no response can score: the gsm8k scorer compares text, after it has taken commas and
     dollar signs out of the response (but not out of the ground truth)."""
-    return scorer_family(source) == "gsm8k" and type(truth) is str and any(mark in truth for mark in ", $")
+    return scorer_family(source) == "gsm8k" and type(truth) is str and not _STRIPPED.isdisjoint(truth)

@@ -6,7 +6,7 @@ torch and tensordict are imported when a name that needs them is first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rl_assets.protocol.manifest import ShardManifest, ShardRef, shard_count, shard_of
+from rl_assets.protocol.manifest import ShardManifest, ShardRef, shard_count, shard_name, shard_of
 from rl_assets.protocol.media import MediaReference, MediaStore
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ __all__ = [
     "pad_dataproto_to_divisor",
     "read_shard",
     "shard_count",
+    "shard_name",
     "shard_of",
     "to_item",
     "unpad_dataproto",

@@ -73,6 +73,11 @@ def shard_of(uid: str, count: int) -> int:
     return int(number, 16) % count
 
 
+def shard_name(split: str, uid: str, count: int) -> str:
+    """Name of the shard of a split in which a row lies: ``train-00003-of-00008``."""
+    return f"{split}-{shard_of(uid, count):05}-of-{count:05}"
+
+
 def shard_count(uids: Sequence[str], sizes: Sequence[int], *, max_rows: int, max_bytes: int) -> int:
     """The smallest power of two for which no shard exceeds its budget.
 

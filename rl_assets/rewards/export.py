@@ -1,7 +1,7 @@
 """The training set as files that verl loads: train and validation rows, what was left out, and a card."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.errors import InputError
 from rl_assets.rewards.curate import Curated, LeftOut
 from rl_assets.rewards.exact import survives_json, to_array, widened
+from rl_assets.rewards.forms import FORMS
 from rl_assets.store import Table, TableWriter, digest_file, digest_json
 
 SPLITS = ("train", "val")
@@ -59,6 +60,7 @@ class Export(BaseModel):
 
     Attributes:
         files: train.parquet and val.parquet, those that have rows.
+        forms: the same rows in the forms of other trainers, each form in a folder of its name.
         stages: after each stage of the choice, the rows that were left, by split.
         left_out: rows that were left out, by reason.
         sources: rows by split and data_source.
@@ -68,6 +70,7 @@ class Export(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     files: list[ExportedFile]
+    forms: list[ExportedFile]
     stages: list[tuple[str, dict[str, int]]]
     left_out: dict[str, int]
     sources: dict[str, dict[str, int]]
@@ -76,17 +79,18 @@ class Export(BaseModel):
     @property
     def digest(self) -> str:
         """Digest of the files and of what was left out."""
-        return digest_json(
-            [[[file.name, file.digest] for file in self.files], self.left_out, self.parameters]
-        )
+        files = [[file.name, file.digest] for file in (*self.files, *self.forms)]
+        return digest_json([files, self.left_out, self.parameters])
 
     @property
     def rows(self) -> int:
-        """Rows of all files."""
+        """Rows of train.parquet and val.parquet."""
         return sum(file.rows for file in self.files)
 
 
-def write_export(rows: Table, curated: Curated, *, parameters: Mapping[str, Any], folder: Path) -> Export:
+def write_export(
+    rows: Table, curated: Curated, *, parameters: Mapping[str, Any], folder: Path, forms: Sequence[str] = ()
+) -> Export:
     """Write the rows that were taken as `train.parquet` and `val.parquet`, the others as `left_out.parquet`.
 
     A row is written in verl's schema: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`,
@@ -98,31 +102,38 @@ def write_export(rows: Table, curated: Curated, *, parameters: Mapping[str, Any]
         curated: which of them are taken.
         parameters: noted in the result.
         folder: where the files are written.
+        forms: further forms in which the rows are written (`FORMS`).
 
     Raises:
         InputError: no row of a split that had rows is left, or there are no rows at all.
     """
     had = {prompt["split"] for prompt in curated.taken} | {left.prompt["split"] for left in curated.left_out}
     uids = {split: {p["uid"] for p in curated.taken if p["split"] == split} for split in SPLITS}
-    types = {split: _column_types(rows, uids[split]) for split in SPLITS}
+    types = {split: _in_order(_column_types(export_rows(rows, uids[split]))) for split in SPLITS}
     inexact = {
-        uid: verdict for split in SPLITS for uid, verdict in _not_exact(rows, uids[split], types[split])
+        row["uid"]: (NOT_EXACT, f"`{name}` holds a number that `datasets` does not read exactly")
+        for split in SPLITS
+        for row, name in _not_exact(rows, uids[split], types[split])
     }
     curated.leave_out("exact", inexact)
-    files = []
+    written: dict[str, list[ExportedFile]] = {form: [] for form in ("", *forms)}
     for split in SPLITS:
         taken = uids[split] - inexact.keys()
-        if taken:
-            files.append(_write(folder / f"{split}.parquet", rows, taken, types[split]))
-        elif split in had or not had:
+        if not taken and (split in had or not had):
             raise _empty(split, curated.left_out)
+        for form, files in written.items() if taken else ():
+            name = f"{form}/{split}.parquet".lstrip("/")
+            make = FORMS.get(form, dict)
+            shape = types[split] if not form else _column_types(map(make, export_rows(rows, taken)))
+            files.append(_write(folder, name, shape, map(make, export_rows(rows, taken))))
     with TableWriter(folder / LEFT_OUT, LEFT_OUT_SCHEMA) as writer:
         writer.write_rows(_left_out_row(left) for left in curated.left_out)
     sources: dict[str, Counter[str]] = {}
     for prompt in curated.taken:
         sources.setdefault(prompt["split"], Counter())[prompt["data_source"]] += 1
     return Export(
-        files=files,
+        files=written.pop(""),
+        forms=[file for files in written.values() for file in files],
         stages=[(stage, dict(counts)) for stage, counts in curated.stages],
         left_out=dict(Counter(left.reason for left in curated.left_out).most_common()),
         sources={split: dict(sorted(counts.items())) for split, counts in sources.items()},
@@ -137,43 +148,45 @@ def export_rows(rows: Table, taken: set[str]) -> Iterator[dict[str, Any]]:
             yield decode_row(record)
 
 
-def _column_types(rows: Table, taken: set[str]) -> dict[str, pa.DataType]:
-    """The Arrow type of every column that a row has, in verl's order."""
+def _column_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, pa.DataType]:
+    """The Arrow type of every column that a row has."""
     types: dict[str, pa.DataType] = {}
-    for row in export_rows(rows, taken):
+    for row in rows:
         for name, value in row.items():
             types[name] = widened(types.get(name, pa.null()), value)
+    return types
+
+
+def _in_order(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+    """The columns in verl's order, then the users' own, then the uid."""
     own = sorted(types.keys() - {*_FIRST_COLUMNS, "uid"})
     return {name: types[name] for name in (*_FIRST_COLUMNS, *own, "uid") if name in types}
 
 
 def _not_exact(
     rows: Table, taken: set[str], types: Mapping[str, pa.DataType]
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Rows with a value that would come back as another, by uid."""
-    columns = _json_columns(types)
-    if not columns:
-        return
-    for row in export_rows(rows, taken):
-        for name in columns:
-            if not survives_json(row.get(name)):
-                detail = f"`{name}` holds a number that `datasets` does not read exactly"
-                yield row["uid"], (NOT_EXACT, detail)
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Rows with a value that would come back as another, each with the column that it is in."""
+    if columns := _json_columns(types):
+        for row in export_rows(rows, taken):
+            yield from ((row, name) for name in columns if not survives_json(row.get(name)))
 
 
 def _json_columns(types: Mapping[str, pa.DataType]) -> list[str]:
     return [name for name, kind in types.items() if kind == pa.json_()]
 
 
-def _write(path: Path, rows: Table, taken: set[str], types: Mapping[str, pa.DataType]) -> ExportedFile:
-    schema = pa.schema(list(types.items()))
-    source = export_rows(rows, taken)
+def _write(
+    folder: Path, name: str, types: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
+) -> ExportedFile:
+    schema, path = pa.schema(list(types.items())), folder / name
+    path.parent.mkdir(exist_ok=True)
     with TableWriter(path, schema) as writer:
-        while batch := list(islice(source, _BATCH_ROWS)):
+        while batch := list(islice(rows, _BATCH_ROWS)):
             arrays = [to_array([row.get(name) for row in batch], kind) for name, kind in types.items()]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return ExportedFile(
-        name=path.name,
+        name=name,
         rows=writer.num_rows,
         bytes=path.stat().st_size,
         digest=digest_file(path),

@@ -9,12 +9,13 @@ import pytest
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.prompts import LENGTH_FILTERED_SCHEMA
-from rl_assets.protocol import ShardManifest, read_shard, shard_of
-from rl_assets.protocol.sharding import shard_rows
-from rl_assets.store import TableWriter
+from rl_assets.protocol import MediaStore, ShardManifest, read_shard, shard_of
+from rl_assets.protocol.sharding import ShardBudget, shard_rows
+from rl_assets.store import TableWriter, digest_bytes
 from tests.verl_wheel import ROOT
 
 COUNT = 4
+LARGE = ShardBudget(rows=10**6, bytes=10**9)
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +32,23 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     ]
 
 
-def shards(records: list[dict[str, Any]], folder: Path) -> ShardManifest:
+def shards(
+    records: list[dict[str, Any]],
+    folder: Path,
+    count: int | None = COUNT,
+    budget: ShardBudget = LARGE,
+) -> ShardManifest:
     folder.mkdir()
     with TableWriter(folder / "rows.parquet", LENGTH_FILTERED_SCHEMA) as writer:
         writer.write_rows(records)
     return shard_rows(
         writer.table,
         folder / "shards",
-        count=COUNT,
+        count=count,
+        budget=budget,
         caps={},
         stamps={"render": "x"},
+        media=MediaStore(folder / "media"),
         folder=folder,
         log=lambda line: None,
     )
@@ -75,3 +83,47 @@ def test_a_changed_row_changes_its_shard_alone(records: list[dict[str, Any]], tm
     before, after = shards(records, tmp_path / "a").shards, shards(changed, tmp_path / "b").shards
     differing = [index for index in range(COUNT) if before[index] != after[index]]
     assert differing == [shard_of(records[5]["uid"], COUNT)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "shards_expected"),
+    [
+        (LARGE, 1),
+        (ShardBudget(rows=60, bytes=10**9), 8),
+        (ShardBudget(rows=10**6, bytes=30_000), 8),
+    ],
+)
+def test_without_a_count_the_budget_decides(
+    records: list[dict[str, Any]], tmp_path: Path, budget: ShardBudget, shards_expected: int
+) -> None:
+    manifest = shards(records, tmp_path / "a", count=None, budget=budget)
+    assert manifest.rows == len(records)
+    assert {ref.name.rsplit("-", 1)[1] for ref in manifest.shards} == {f"{shards_expected:05}"}
+    assert max(ref.rows for ref in manifest.shards) <= budget.rows
+
+
+def test_rows_with_other_columns_share_a_shard(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    mixed = [dict(record) for record in records]
+    mixed[0]["ability"] = None
+    mixed[1]["extra_columns"] = '{"level":3}'
+    (ref,) = shards(mixed, tmp_path / "a", count=1).shards
+    data = read_shard(tmp_path / "a/shards", ref)
+    level = dict(zip(data.non_tensor_batch["uid"], data.non_tensor_batch["level"], strict=True))
+    ability = dict(zip(data.non_tensor_batch["uid"], data.non_tensor_batch["ability"], strict=True))
+    assert (level[mixed[1]["uid"]], level[mixed[0]["uid"]]) == (3, None)
+    assert (ability[mixed[0]["uid"]], ability[mixed[1]["uid"]]) == (None, "math")
+
+
+def test_bytes_of_media_are_stored_once_and_referred_to(
+    records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    picture = b"not a real picture, but bytes"
+    medium = {"item": '{"bytes":null,"path":null}', "bytes": picture, "digest": digest_bytes(picture)}
+    prompt = '[{"role":"user","content":"<image> What is it?"}]'
+    rows = [{**record, "prompt": prompt, "images": [medium]} for record in records[:3]]
+    (ref,) = shards(rows, tmp_path / "a", count=1).shards
+    data = read_shard(tmp_path / "a/shards", ref)
+    for media in data.non_tensor_batch["multi_modal_data"]:
+        assert media["image"][0]["bytes"] == {"digest": digest_bytes(picture)}
+    stored = [path for path in (tmp_path / "a/media").rglob("*") if path.is_file()]
+    assert [path.read_bytes() for path in stored] == [picture]

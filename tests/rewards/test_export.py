@@ -1,6 +1,7 @@
 """The files of a training set: verl's schema, exact values, reproducible bytes, and an honest card."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ def fitting(number: int, truth: Any = "72", **changes: Any) -> dict[str, Any]:
     return {**contract_row(number, truth), "prompt_ids": [1], "prompt_length": 1, **changes}
 
 
-def export(folder: Path, *rows: dict[str, Any], **selection: Any) -> tuple[Export, Path]:
+def export(
+    folder: Path, *rows: dict[str, Any], forms: Sequence[str] = (), **selection: Any
+) -> tuple[Export, Path]:
     """Export the rows into a folder of their own."""
     with TableWriter(folder / "length_filtered.parquet", LENGTH_FILTERED_SCHEMA) as writer:
         writer.write_rows(rows)
     target = folder / "verl_dataset"
     target.mkdir(exist_ok=True)
     curated = curate(read_prompts(writer.table), Selection(**selection), {})
-    return write_export(writer.table, curated, parameters=selection, folder=target), target
+    return write_export(writer.table, curated, parameters=selection, folder=target, forms=forms), target
 
 
 def loaded(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -162,3 +165,34 @@ def test_the_folder_is_a_dataset_of_its_own(tmp_path: Path) -> None:
     (folder / "README.md").write_text(card)
     found = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
     assert {split: len(rows) for split, rows in found.items()} == {"train": 2, "validation": 1}
+
+
+def test_trl_gets_a_prompt_and_what_its_reward_functions_read(tmp_path: Path) -> None:
+    rows = [fitting(0), fitting(1, {"target": ["a"]})]
+    made, folder = export(tmp_path, *rows, forms=["trl"])
+    assert [(file.name, file.rows) for file in made.forms] == [("trl/train.parquet", 2)]
+    first, second = loaded(folder, "trl/train.parquet")
+    assert first == {
+        "prompt": [{"role": "user", "content": "What is 0 + 0?"}],
+        "data_source": "openai/gsm8k",
+        "ground_truth": "72",
+        "extra_info": {"index": 0},
+        "uid": f"{0:032x}",
+    }
+    assert second["ground_truth"] == {"target": ["a"]}
+    assert made.rows == 2
+
+
+def test_openrlhf_gets_a_label_that_is_text(tmp_path: Path) -> None:
+    rows = [fitting(0), fitting(1, {"target": ["a"]}, split="val")]
+    made, folder = export(tmp_path, *rows, forms=["openrlhf"])
+    assert [file.name for file in made.forms] == ["openrlhf/train.parquet", "openrlhf/val.parquet"]
+    assert loaded(folder, "openrlhf/train.parquet") == [
+        {
+            "prompt": [{"role": "user", "content": "What is 0 + 0?"}],
+            "label": "72",
+            "datasource": "openai/gsm8k",
+            "uid": f"{0:032x}",
+        }
+    ]
+    assert loaded(folder, "openrlhf/val.parquet")[0]["label"] == '{"target":["a"]}'
