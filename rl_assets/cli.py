@@ -335,10 +335,5 @@ def _coloured(severity: str) -> str:
     return f"[{'red' if severity == 'error' else 'yellow'}]{severity}[/]"
 
 
-def main() -> None:
-    """Entry point of the command `rl-assets`."""
-    app()
-
-
 if __name__ == "__main__":
-    main()
+    app()

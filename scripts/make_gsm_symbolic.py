@@ -6,11 +6,13 @@ The problems come from the PyPI package reasoning-gym, in two difficulties:
   and worked solutions that add up;
 * one-step problems: sums and differences of its `chain_sum` generator, told as a small story.
 
-The second kind is there for the demo policy, which has 135 million parameters: it solves some of them
-and hardly any of the first kind, so that pass rates are neither all 0 nor all 1.
+The second kind and the two worked examples before every question are there for the demo policy, which
+has 135 million parameters: it solves some one-step problems and hardly any others, so that pass rates
+are neither all 0 nor all 1.
 
-Rows look like those that verl's preprocessing of GSM8K makes (data_source `openai/gsm8k`, so that the
-same scorer applies: the number after the last `####`). The same seed gives the same bytes.
+Rows look like those that verl's preprocessing of GSM8K makes, except that the instruction is a system
+message and that the examples are turns of the conversation. data_source is `openai/gsm8k`, so that the
+same scorer applies: the number after the last `####`. The same seed gives the same bytes.
 
 Run it from the root of the project, in an environment with the `dev` extra::
 
@@ -35,7 +37,11 @@ ROWS_PER_DIFFICULTY = 128
 FILES = {"train-00000.parquet": 104, "train-00001.parquet": 104, "test.jsonl": 48}
 
 DATA_SOURCE = "openai/gsm8k"
-INSTRUCTION = 'Answer with one short calculation and then "#### " and the number.'
+INSTRUCTION = 'Answer with a calculation, then "####" and the number.'
+EXAMPLES = (
+    ("Sam has 8 pens and loses 5 of them. How many pens does Sam have left?", "8 - 5 = 3\n#### 3"),
+    ("Kim has 6 eggs and buys 5 more. How many eggs does Kim have now?", "6 + 5 = 11\n#### 11"),
+)
 
 # Templates of gsm_symbolic whose questions read well and whose solutions are exact. Left out are those
 # that round silently, that are ambiguous, or that give odd quantities (ages below zero, 1,030 puppies).
@@ -97,7 +103,7 @@ class Problem:
 
 
 def multi_step(seed: int) -> Iterator[Problem]:
-    """Problems of the chosen `gsm_symbolic` templates, without end."""
+    """Problems of the chosen `gsm_symbolic` templates, as many as there are."""
     from reasoning_gym import create_dataset
 
     problems = create_dataset("gsm_symbolic", seed=seed, size=20 * ROWS_PER_DIFFICULTY)
@@ -108,27 +114,29 @@ def multi_step(seed: int) -> Iterator[Problem]:
 
 
 def one_step(seed: int) -> Iterator[Problem]:
-    """Sums and differences of `chain_sum` told as stories; every other one has two-digit numbers."""
+    """Sums and differences of `chain_sum` told as stories, as many as there are; a few have two digits."""
     from reasoning_gym import create_dataset
 
     rng = Random(seed)
-    size = 20 * ROWS_PER_DIFFICULTY
-    sums = [
-        create_dataset(
-            "chain_sum", seed=seed, size=size, min_terms=2, max_terms=2, min_digits=n, max_digits=n
+    sizes = {1: 18 * ROWS_PER_DIFFICULTY, 2: 2 * ROWS_PER_DIFFICULTY}
+    entries = [
+        entry
+        for digits, size in sizes.items()
+        for entry in create_dataset(
+            "chain_sum", seed=seed, size=size, min_terms=2, max_terms=2, min_digits=digits, max_digits=digits
         )
-        for n in (1, 2)
     ]
-    for pair in zip(*sums, strict=True):
-        for entry in pair:
-            a, sign, b = entry["metadata"]["expression"].split()
-            least = 2 if sign == "+" else int(b) + 1
-            if int(b) < 2 or int(a) < least:
-                continue
-            story = rng.choice(STORIES[sign])
-            question = story.format(name=rng.choice(NAMES), things=rng.choice(THINGS), a=a, b=b)
-            result = entry["answer"]
-            yield Problem(question, f"{a} {sign} {b} = {result}\n#### {result}", f"chain_sum/{len(b)}")
+    rng.shuffle(entries)
+    for entry in entries:
+        a, sign, b = entry["metadata"]["expression"].split()
+        least = 2 if sign == "+" else int(b) + 1
+        if int(b) < 2 or int(a) < least:
+            continue
+        question = rng.choice(STORIES[sign]).format(
+            name=rng.choice(NAMES), things=rng.choice(THINGS), a=a, b=b
+        )
+        result = entry["answer"]
+        yield Problem(question, f"{a} {sign} {b} = {result}\n#### {result}", f"chain_sum/{len(b)}")
 
 
 def first_distinct(problems: Iterator[Problem], count: int) -> list[Problem]:
@@ -141,11 +149,19 @@ def first_distinct(problems: Iterator[Problem], count: int) -> list[Problem]:
     raise ValueError(f"only {len(chosen)} distinct problems, {count} are needed")
 
 
+def to_messages(question: str) -> list[dict[str, str]]:
+    """The conversation that the policy continues: instruction, worked examples, question."""
+    messages = [{"role": "system", "content": INSTRUCTION}]
+    for example, answer in EXAMPLES:
+        messages += [{"role": "user", "content": example}, {"role": "assistant", "content": answer}]
+    return [*messages, {"role": "user", "content": question}]
+
+
 def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:
     """One row in verl's schema; the key order is that of the file."""
     return {
         "data_source": DATA_SOURCE,
-        "prompt": [{"role": "user", "content": f"{problem.question}\n{INSTRUCTION}"}],
+        "prompt": to_messages(problem.question),
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
         "extra_info": {

@@ -197,7 +197,7 @@ def test_a_reject_rate_of_severity_warn_is_shown_and_the_run_goes_on(tmp_path: P
     )
     result = materialize(dataset, "raw_files", "rejected_rows", "field_contract")
     assert result.success
-    assert failed(result) == {"rejected_rows.reject_rate"}
+    assert failed(result) == {"rejected_rows.reject_rate", "rejected_rows.reward_model_rules"}
     assert dataset.table("field_contract").num_rows == 1
 
 

@@ -63,12 +63,10 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 rejects=_rejects(dataset),
             )
             (folder / CARD).write_text(card)
-            written = {file.name for file in (*export.files, *export.forms)}
-            for name in (*written, LEFT_OUT, CARD):
+            written = [*(file.name for file in export.all_files), LEFT_OUT, CARD]
+            for name in written:
                 publish_file(folder / name, target / name)
-            for stale in {path for path in target.rglob("*.parquet")} - {
-                target / name for name in (*written, LEFT_OUT)
-            }:
+            for stale in set(target.rglob("*.parquet")) - {target / name for name in written}:
                 stale.unlink()
         context.log.info(f"verl_dataset: {export.rows:,} of {rows.num_rows:,} prompts in {target}")
         return dg.MaterializeResult(
@@ -83,7 +81,7 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                     ["reason", "prompts"],
                 ),
                 "files": table(
-                    (file.model_dump() for file in (*export.files, *export.forms)),
+                    (file.model_dump() for file in export.all_files),
                     ["name", "rows", "bytes", "digest"],
                 ),
                 "card": dg.MetadataValue.md(card),

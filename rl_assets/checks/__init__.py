@@ -16,6 +16,7 @@ from rl_assets.checks import (
     media,
     raw_files,
     reward_fields,
+    rules,
     scores,
     tensors,
     uids,
@@ -25,6 +26,7 @@ from rl_assets.checks.check import Check, build_check_step
 
 _ORDER = [
     "raw_files",
+    "rejected_rows",
     "field_contract",
     "length_filtered",
     "proto_shards",
@@ -38,6 +40,7 @@ _ORDER = [
 CHECKS: list[Check] = sorted(
     [
         *raw_files.CHECKS,
+        *rules.CHECKS,
         *conservation.CHECKS,
         *uids.CHECKS,
         *media.CHECKS,

@@ -42,9 +42,7 @@ def dataset_card(
             "RL prompts in verl's row schema. A row's `uid` is that of its rollouts, scores and difficulty; "
             "its messages, ground truth and extra_info are those of the raw file.",
             _section("Files", ["file", "rows", "bytes", "digest"], _file_rows(export)),
-            _loading(
-                sorted({column for file in (*export.files, *export.forms) for column in file.json_columns})
-            ),
+            _loading(sorted({column for file in export.all_files for column in file.json_columns})),
             _section("Sources", ["split", "data_source", "rows"], _source_rows(export)),
             _section("Rows at every stage", ["stage", "rows"], counts.items()),
             _section("Set aside before the choice", ["reason", "rows"], rejects.items()),
@@ -76,10 +74,7 @@ def _head(export: Export) -> str:
 
 
 def _file_rows(export: Export) -> Iterable[Sequence[Any]]:
-    return (
-        [f"`{file.name}`", file.rows, file.bytes, f"`{file.digest}`"]
-        for file in (*export.files, *export.forms)
-    )
+    return ([f"`{file.name}`", file.rows, file.bytes, f"`{file.digest}`"] for file in export.all_files)
 
 
 def _source_rows(export: Export) -> Iterable[Sequence[Any]]:

@@ -77,9 +77,14 @@ class Export(BaseModel):
     parameters: dict[str, Any]
 
     @property
+    def all_files(self) -> list[ExportedFile]:
+        """`files` and `forms`."""
+        return [*self.files, *self.forms]
+
+    @property
     def digest(self) -> str:
         """Digest of the files and of what was left out."""
-        files = [[file.name, file.digest] for file in (*self.files, *self.forms)]
+        files = [[file.name, file.digest] for file in self.all_files]
         return digest_json([files, self.left_out, self.parameters])
 
     @property

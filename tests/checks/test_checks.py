@@ -130,9 +130,22 @@ SHARD_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+REFUSED = "rejected_rows.reward_model_rules"
+"""The toy dataset has a row without a ground truth, so this one fails as it should."""
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME.keys() - {REFUSED}))
 def test_a_check_passes_on_what_the_graph_made(toy_run: tuple[Dataset, Any], name: str) -> None:
     assert BY_NAME[name].evaluate(toy_run[0]).passed
+
+
+def test_a_theme_of_rules_counts_what_each_refused_zeros_included(toy_run: tuple[Dataset, Any]) -> None:
+    findings = BY_NAME[REFUSED].evaluate(toy_run[0])
+    assert findings.numbers["reward_model.ground_truth_missing"] == 1
+    assert findings.numbers["reward_model.not_an_object"] == 0
+    (row,) = findings.rows
+    assert (row["source_file"], row["source_row"]) == ("data/toy/train.jsonl", 7)
+    assert row["problem"].startswith("[reward_model.ground_truth_missing]")
 
 
 @pytest.mark.parametrize(("name", "asset", "fault"), TABLE_FAULTS)

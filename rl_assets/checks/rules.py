@@ -1,0 +1,51 @@
+"""The contract's rules by theme, made from its own table: which of them refused rows, and which rows."""
+
+from collections import Counter
+from functools import partial
+from itertools import groupby
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks.check import Check, Findings
+from rl_assets.contract import CODES
+
+
+def _theme(code: str) -> str:
+    return code.split(".")[0]
+
+
+THEMES: dict[str, list[str]] = {
+    theme: list(codes)
+    for theme, codes in groupby(
+        sorted(code for code, rule in CODES.items() if rule.stage != "render"),
+        key=_theme,
+    )
+}
+"""The reason codes of each theme (`prompt`, `media`, `reward_model`, …)."""
+
+
+def _refused(theme: str, dataset: Dataset) -> Findings:
+    """A rule that refused nothing is reported as zero, so that its history has no gaps."""
+    found: Counter[str] = Counter()
+    findings = Findings()
+    for row in dataset.table("rejected_rows").rows(["uid", "source_file", "source_row", "errors"]):
+        for error in row["errors"]:
+            if _theme(error["code"]) == theme:
+                found[error["code"]] += 1
+                findings.fail(f"[{error['code']}] {error['path'] or 'row'}: {error['message']}", row)
+    severity = dataset.contract_options.severity
+    findings.numbers = {code: found[code] for code in THEMES[theme] if severity[code] == "error"}
+    return findings
+
+
+CHECKS = [
+    Check(
+        "rejected_rows",
+        f"{theme}_rules",
+        f"No row was refused by the contract's rules on `{theme}`; docs/reject-codes.md explains each.",
+        partial(_refused, theme),
+        dg.AssetCheckSeverity.WARN,
+    )
+    for theme in THEMES
+]
