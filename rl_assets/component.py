@@ -12,11 +12,12 @@ from rl_assets.spec import DataToRolloutSpec
 
 
 class DataToRollout(dg.Component):
-    """Raw prompt files to rollouts and reward inputs, as one checked asset graph per dataset.
+    """Raw prompt files to rollouts, scores and a training set, as one checked asset graph per dataset.
 
     Makes the assets `raw_files`, `field_contract` and `rejected_rows`, `length_filtered`, `overlong_rows`
-    and `unrenderable_rows`, `proto_shards`, `rollouts` and `reward_inputs` under the dataset's name, their
-    asset checks, the job `<dataset>_rebuild`, and a schedule for it.
+    and `unrenderable_rows`, `proto_shards`, `rollouts`, `reward_inputs`, `reward_scores`,
+    `prompt_difficulty`, `verl_dataset` and `build_report` under the dataset's name, their asset checks, the
+    job `<dataset>_rebuild`, and a schedule for it.
     """
 
     def __init__(self, spec: DataToRolloutSpec) -> None:

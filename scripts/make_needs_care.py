@@ -237,13 +237,14 @@ def write_parquet(path: Path, rows: list[Row], content: pa.DataType) -> None:
 
 
 def write_images(folder: Path) -> None:
-    """Three small pictures that open, one that is cut in half, and an empty file."""
+    """Two small pictures that are whole, one that is cut short, and an empty file."""
     folder.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (28, 28), (200, 30, 30)).save(folder / "red.png")
     Image.new("RGB", (56, 28), (30, 160, 60)).save(folder / "green.jpg")
     whole = io.BytesIO()
     Image.linear_gradient("L").resize((64, 64)).convert("RGB").save(whole, "JPEG")
-    (folder / "cut.jpg").write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
+    # The header stays whole, so that the file opens and only decoding finds the fault.
+    (folder / "cut.jpg").write_bytes(whole.getvalue()[:-100])
     (folder / "empty.png").write_bytes(b"")
 
 

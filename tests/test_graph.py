@@ -65,6 +65,7 @@ def test_the_run_succeeds_with_every_asset_and_evaluates_every_check(toy_run: To
         "reward_scores",
         "prompt_difficulty",
         "verl_dataset",
+        "build_report",
     ]
     assert set(evaluations(result)) >= {
         "raw_files.no_file_is_empty",

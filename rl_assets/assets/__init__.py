@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from rl_assets.assets.build_report import build_build_report
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.field_contract import build_field_contract
 from rl_assets.assets.length_filtered import build_length_filtered
@@ -26,4 +27,5 @@ def build_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
         build_reward_scores(dataset),
         build_prompt_difficulty(dataset),
         build_verl_dataset(dataset),
+        build_build_report(dataset),
     ]

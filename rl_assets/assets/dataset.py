@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from upath import UPath
 
-from rl_assets.assets.display import table
+from rl_assets.assets.display import wide_table
 from rl_assets.contract import ContractOptions, RawManifest
 from rl_assets.errors import InputError
 from rl_assets.protocol.manifest import ShardManifest, ShardRef
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rl_assets.rollout import SamplingParams
 
 SPLITS = ("train", "val")
-PRIVATE = frozenset({"prompt", "response", "solution_str", "ground_truth"})
+PRIVATE = frozenset({"prompt", "response", "solution_str", "ground_truth", "error"})
 HIDDEN = "(hidden: previews is false)"
 
 
@@ -84,11 +84,11 @@ class Dataset:
         reward = self.spec.reward
         return ScorePool(self.reward_function, reward.compute_score_timeout, reward.num_workers)
 
-    def preview(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
+    def preview(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.MarkdownMetadataValue:
         """Rows as a table for the UI, without private text where the YAML says `previews: false`."""
         if self.spec.previews:
-            return table(rows, columns)
-        return table(({**row, **dict.fromkeys(PRIVATE & row.keys(), HIDDEN)} for row in rows), columns)
+            return wide_table(rows, columns)
+        return wide_table(({**row, **dict.fromkeys(PRIVATE & row.keys(), HIDDEN)} for row in rows), columns)
 
     def key(self, asset: str) -> dg.AssetKey:
         """Asset key `<dataset>/<asset>`."""

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,16 +10,47 @@ import dagster as dg
 import pyarrow as pa
 
 _CUT = 160
+_WIDE_CUT = 300
 
 
-def column_schema(schema: pa.Schema, descriptions: Mapping[str, str] | None = None) -> dg.TableSchema:
+COLUMNS = {
+    "uid": "names the prompt: a digest of its content, or the row's own",
+    "sample_index": "which of the prompt's n responses it is, from 0",
+    "split": "train or val",
+    "source_file": "raw file that the row came from",
+    "source_row": "row in that file, from 0",
+    "data_source": "names the source; the scorer is chosen by it",
+    "ability": "free label of the kind of task",
+    "prompt": "messages, as JSON text",
+    "reward_model": "object with ground_truth, as JSON text",
+    "extra_info": "the row's further information, as JSON text",
+    "extra_columns": "the row's other columns, as JSON text",
+    "images": "per image its item as JSON text, its bytes and their digest",
+    "videos": "as images",
+    "audios": "as images",
+    "prompt_ids": "token ids of the rendered prompt",
+    "prompt_length": "tokens of the rendered prompt",
+    "stage": "where it was refused: read, contract or render",
+    "code": "reason code of the gravest error; see docs/reject-codes.md",
+    "path": "field at fault",
+    "message": "what was found, and what was expected",
+    "errors": "every error of the row",
+    "row": "the row itself, as it was read",
+    "solution_str": "the response, decoded without special tokens",
+    "ground_truth": "the right answer, as JSON text",
+    "finish_reason": "stop (end of text) or length (cut at the limit)",
+    "response_length": "tokens of the response",
+}
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
     """The Columns tab of an Arrow table."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 name=field.name,
                 type=str(field.type),
-                description=(descriptions or {}).get(field.name),
+                description=COLUMNS.get(field.name),
                 constraints=dg.TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
@@ -35,14 +67,28 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.Table
 
 
 def _cell(value: Any) -> str | int | float | bool:
-    if isinstance(value, bool | int | float):
-        return value
+    return value if isinstance(value, bool | int | float) else _cut(value, _CUT)
+
+
+def _cut(value: Any, length: int) -> str:
     text = "" if value is None else str(value).replace("\n", " ⏎ ")
-    return text if len(text) <= _CUT else text[: _CUT - 1] + "…"
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def wide_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.MarkdownMetadataValue:
+    """Rows with long text as a table that opens over the page instead of inside a narrow cell."""
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_markdown(_cut(row.get(name), _WIDE_CUT)) for name in columns] for row in rows]
+    return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it stands: users' text may look like markup."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
 
 
 def histogram(
-    series: Mapping[str, Sequence[float]], label: str, limit: int | None = None
+    series: Mapping[str, Sequence[float]], label: str, limit: int | None = None, *, stacked: bool = True
 ) -> dg.MarkdownMetadataValue:
     """A histogram as an inline picture (PNG, below 20 KB).
 
@@ -50,6 +96,7 @@ def histogram(
         series: values by name; series without values are left out.
         label: what the values are, with their unit.
         limit: drawn as a dashed line, where there is one.
+        stacked: False draws series that are no parts of a whole beside each other.
     """
     from matplotlib.figure import Figure
 
@@ -57,7 +104,7 @@ def histogram(
     axes = figure.subplots()
     drawn = {name: list(values) for name, values in series.items() if len(values)}
     if drawn:
-        axes.hist(list(drawn.values()), bins=30, stacked=True, label=list(drawn))
+        axes.hist(list(drawn.values()), bins=30 if stacked else 10, stacked=stacked, label=list(drawn))
     if limit is not None:
         axes.axvline(limit, color="#c0392b", linestyle="--", linewidth=1, label=f"limit {limit:,}")
     axes.set_xlabel(label)

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, last_message, table
+from rl_assets.assets.display import column_schema, last_message, table, wide_table
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, ContractResult, RawManifest, apply_contract
 from rl_assets.store import Table, staging
 
@@ -127,7 +127,7 @@ def _rejected_metadata(result: ContractResult) -> dict[str, Any]:
         "dagster/row_count": result.rejected_rows,
         "dagster/column_schema": column_schema(REJECT_SCHEMA),
         "reasons": _reasons(result),
-        "examples": table(
+        "examples": wide_table(
             result.rejected.head(_PREVIEW_ROWS, ["source_file", "source_row", "code", "path", "message"]),
             ["source_file", "source_row", "code", "path", "message"],
         ),

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, histogram, last_message, table
+from rl_assets.assets.display import column_schema, histogram, last_message, table, wide_table
 from rl_assets.store import Table, staging
 
 FITTING = """\
@@ -134,11 +134,11 @@ def _refused_metadata(refused: Table) -> dict[str, Any]:
     return {
         "dagster/row_count": refused.num_rows,
         "dagster/column_schema": column_schema(refused.schema),
-        "examples": table(refused.head(_PREVIEW_ROWS, columns), columns),
+        "examples": wide_table(refused.head(_PREVIEW_ROWS, columns), columns),
     }
 
 
-def _preview(kept: Table, dataset: Dataset) -> dg.TableMetadataValue:
+def _preview(kept: Table, dataset: Dataset) -> dg.MarkdownMetadataValue:
     rows = kept.head(_PREVIEW_ROWS, ["uid", "prompt", "prompt_length", "source_file", "source_row"])
     for row in rows:
         row["prompt"] = last_message(json.loads(row["prompt"]))

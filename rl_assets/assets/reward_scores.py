@@ -54,7 +54,7 @@ def build_reward_scores(dataset: Dataset) -> dg.AssetsDefinition:
                         preview_advantages(scores, _PREVIEW_ROWS),
                         ["uid", "scores", "mean", "std", "advantages"],
                     ),
-                    "preview": table(scores.head(_PREVIEW_ROWS, _PREVIEW), _PREVIEW),
+                    "preview": dataset.preview(scores.head(_PREVIEW_ROWS, _PREVIEW), _PREVIEW),
                 },
             )
 

@@ -59,8 +59,8 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 export,
                 description=dataset.spec.description,
                 raw=dataset.raw_manifest(),
-                counts=_counts(dataset),
-                rejects=_rejects(dataset),
+                counts=stage_counts(dataset),
+                rejects=rejects(dataset),
             )
             (folder / CARD).write_text(card)
             written = [*(file.name for file in export.all_files), LEFT_OUT, CARD]
@@ -115,13 +115,13 @@ def _difficulty(dataset: Dataset) -> tuple[dict[str, float | None], dict[str, An
     return rates, {**parameters, "policy": sorted(policies), "rollout": rollout}
 
 
-def _counts(dataset: Dataset) -> dict[str, int]:
+def stage_counts(dataset: Dataset) -> dict[str, int]:
     """Rows at each stage up to the choice."""
     names = ("rejected_rows", "overlong_rows", "unrenderable_rows", "length_filtered")
     return {"raw_files": dataset.raw_manifest().rows} | {name: dataset.table(name).num_rows for name in names}
 
 
-def _rejects(dataset: Dataset) -> dict[str, int]:
+def rejects(dataset: Dataset) -> dict[str, int]:
     """Rows that were set aside up to the choice, by reason code."""
     reasons = Counter({"prompt.overlong": dataset.table("overlong_rows").num_rows})
     for name in ("rejected_rows", "unrenderable_rows"):

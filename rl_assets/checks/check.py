@@ -38,6 +38,11 @@ class Findings:
         return self.failures == 0
 
 
+def shown(dataset: Dataset, problem: str) -> str:
+    """A problem as the UI may show it: where `previews` is false, without the values after its colon."""
+    return problem if dataset.spec.previews else problem.partition(":")[0]
+
+
 @dataclass(frozen=True)
 class Check:
     """One line of the table from which both the check specs and their results are made.
@@ -89,7 +94,9 @@ def build_check_step(dataset: Dataset, asset: str, checks: Iterable[Check]) -> d
     checks = list(checks)
 
     @dg.multi_asset_check(
-        name=f"{dataset.name}__{asset}__checks", specs=[check.spec(dataset) for check in checks]
+        name=f"{dataset.name}__{asset}__checks",
+        specs=[check.spec(dataset) for check in checks],
+        can_subset=True,
     )
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterable[dg.AssetCheckResult]:
         for check in checks:

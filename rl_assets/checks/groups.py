@@ -1,7 +1,7 @@
 """Groups: the responses that a group-relative trainer compares answer the same prompt for the same reward."""
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check, Findings, shown
 from rl_assets.errors import InputError
 from rl_assets.rewards.groups import REWARD_FIELDS, group_faults, groups
 
@@ -29,7 +29,7 @@ def _reward_inputs(dataset: Dataset) -> Findings:
         for rows in groups(dataset.table("reward_inputs"), ["sample_index", *REWARD_FIELDS]):
             count += 1
             for fault in group_faults(rows, dataset.responses_per_prompt(rows[0]["split"])):
-                findings.fail(fault, rows[0])
+                findings.fail(shown(dataset, fault), rows[0])
     except InputError as error:
         findings.fail(str(error))
     findings.numbers["groups"] = count

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check, Findings, shown
 from rl_assets.errors import InputError
 from rl_assets.rewards.builtin import has_builtin
 from rl_assets.rewards.selftest import failing_answers
@@ -42,7 +42,7 @@ def _perfect_answers_score(dataset: Dataset) -> Findings:
     findings, rows = Findings(), list(_sample(dataset, limit))
     findings.numbers["rows"] = len(rows)
     for row, problem in failing_answers(rows, dataset.score_pool):
-        findings.fail(problem, row)
+        findings.fail(shown(dataset, problem), row)
     return findings
 
 
@@ -64,7 +64,7 @@ def _every_response_scored(dataset: Dataset) -> Findings:
     ):
         if row["error"] is not None and row["data_source"] not in elsewhere:
             reasons[row["error"].split(":")[0]] += 1
-            findings.fail(row["error"], row)
+            findings.fail(shown(dataset, row["error"]), row)
     findings.numbers.update(reasons)
     return findings
 
@@ -78,7 +78,7 @@ def _scorer_works(dataset: Dataset) -> Findings:
             errors.setdefault(row["data_source"], row["error"])
     for source, count in sorted(scored.items()):
         if count == 0 and source not in dataset.spec.contract.known_data_sources:
-            findings.fail(f"no response of {source!r} could be scored; the first says: {errors[source]}")
+            findings.fail(f"no response of {source!r} could be scored: {shown(dataset, errors[source])}")
     findings.numbers["scored"] = scored.total()
     return findings
 

@@ -49,7 +49,8 @@ def _failing_builtin(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mappin
             answer = perfect_answer(source, truth)
             result = call(compute_score, {}, source, answer, truth, row["extra_info"])
             if result.score != BEST:
-                yield row, f"{answer!r:.80} scores {result.error or result.score}, not {BEST}"
+                why = result.error or repr(answer)
+                yield row, f"the right answer scores {result.score}, not {BEST}: {why:.80}"
 
 
 def _failing_custom(
@@ -62,7 +63,7 @@ def _failing_custom(
         if not scores:
             yield row, f"the ground truth has no score: {answers[0].error}"
         elif empty.score is not None and max(scores) <= empty.score:
-            yield row, f"the ground truth scores {max(scores)} at best, and so does an empty response"
+            yield row, f"the ground truth scores {max(scores)} at best, an empty response {empty.score}"
 
 
 def _samples(row: Mapping[str, Any]) -> Iterator[Sample]:

@@ -53,7 +53,7 @@ def test_a_right_answer_that_cannot_score_is_warned_of(tmp_path: Path) -> None:
     findings = evaluate(dataset, "field_contract", "perfect_answers_score")
     assert findings.numbers["rows"] == 2
     assert [(row["uid"], row["problem"]) for row in findings.rows] == [
-        (uid(1), "'#### 1,000' scores 0.0, not 1.0")
+        (uid(1), "the right answer scores 0.0, not 1.0: '#### 1,000'")
     ]
     check = the_check("field_contract", "perfect_answers_score")
     assert check.severity == dg.AssetCheckSeverity.WARN
@@ -92,5 +92,19 @@ def test_a_scorer_that_fails_on_every_response_of_a_source_stops_the_run(tmp_pat
     ]
     put(dataset, "reward_scores", SCORE_SCHEMA, rows)
     assert problems(evaluate(dataset, "reward_scores", "scorer_works")) == [
-        "no response of 'math' could be scored; the first says: ValueError: first"
+        "no response of 'math' could be scored: ValueError: first"
+    ]
+
+
+def test_without_previews_a_problem_says_what_is_wrong_and_not_with_which_text(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path, previews=False)
+    put_contract(dataset, contract_row(1, truth="1,000"))
+    rows = [{**reward_input(0, 0), "error": "KeyError: 'my secret'"}]
+    put(dataset, "reward_scores", SCORE_SCHEMA, rows)
+    assert problems(evaluate(dataset, "field_contract", "perfect_answers_score")) == [
+        "the right answer scores 0.0, not 1.0"
+    ]
+    assert problems(evaluate(dataset, "reward_scores", "every_response_scored")) == ["KeyError"]
+    assert problems(evaluate(dataset, "reward_scores", "scorer_works")) == [
+        "no response of 'openai/gsm8k' could be scored: KeyError"
     ]

@@ -28,8 +28,8 @@ def custom(folder: Path, code: str) -> ScorePool:
 def test_right_answers_pass_and_unreachable_ones_are_found() -> None:
     rows = [row("72"), row("1,000"), row(r"\frac{1}{2}", "lighteval/MATH"), row("yes")]
     assert problems(rows, ScorePool(RewardFunction())) == [
-        ("1,000", "'#### 1,000' scores 0.0, not 1.0"),
-        ("yes", "'#### yes' scores 0.0, not 1.0"),
+        ("1,000", "the right answer scores 0.0, not 1.0: '#### 1,000'"),
+        ("yes", "the right answer scores 0.0, not 1.0: '#### yes'"),
     ]
 
 
@@ -49,7 +49,7 @@ def test_a_function_of_the_users_own_may_read_answers_in_any_usual_form(tmp_path
 def test_a_function_that_never_tells_right_from_nothing_is_found(tmp_path: Path) -> None:
     pool = custom(tmp_path, "def compute_score(**_): return 1.0")
     assert problems([row("72")], pool) == [
-        ("72", "the ground truth scores 1.0 at best, and so does an empty response")
+        ("72", "the ground truth scores 1.0 at best, an empty response 1.0")
     ]
 
 

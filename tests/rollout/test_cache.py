@@ -80,4 +80,4 @@ class Batches(RuleBasedStateMachine):
 
 
 TestBatches = Batches.TestCase
-TestBatches.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestBatches.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

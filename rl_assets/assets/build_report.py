@@ -1,0 +1,86 @@
+"""`build_report`: this build held against the last one, to be looked at in the morning."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+from pydantic import ValidationError
+
+from rl_assets.assets.dataset import HIDDEN, Dataset
+from rl_assets.assets.display import histogram, last_message
+from rl_assets.assets.verl_dataset import rejects, stage_counts
+from rl_assets.rewards.report import BuildReport, Mover, movers, render_report, take_snapshot
+from rl_assets.store import write_file
+
+NAME = "build_report"
+DESCRIPTION = """\
+This build and the last one that differed from it: rows in and out by reason, lengths, pass rates by source,
+and the prompts whose pass rate changed most, each with a response. `build_report.md` beside this asset is the
+same as a file."""
+
+_MOVERS = 8
+
+
+def build_build_report(dataset: Dataset) -> dg.AssetsDefinition:
+    """The asset `<dataset>/build_report`."""
+
+    @dg.asset(
+        **dataset.describe(NAME, DESCRIPTION, "markdown"),
+        deps=[dataset.key("verl_dataset"), dataset.key("prompt_difficulty")],
+    )
+    def build_report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[BuildReport]:
+        counts = {**stage_counts(dataset), "responses": dataset.table("reward_scores").num_rows}
+        counts |= {file.name: file.rows for file in dataset.export().files}
+        snapshot = take_snapshot(
+            counts,
+            {**rejects(dataset), **dataset.export().left_out},
+            *(dataset.table(name) for name in ("length_filtered", "reward_scores", "prompt_difficulty")),
+        )
+        last = _last(dataset)
+        report = last.followed_by(snapshot) if last else BuildReport(current=snapshot)
+        moved = movers(report.previous, report.current, _MOVERS) if report.previous else []
+        text = render_report(
+            dataset.name, report, plot=_plot(report), samples=_samples(dataset, moved), limit=_MOVERS
+        )
+        write_file(dataset.storage / f"{NAME}.md", text.encode())
+        return dg.MaterializeResult(
+            value=report,
+            data_version=dg.DataVersion(report.digest),
+            metadata={"report": dg.MetadataValue.md(text), "moved": len(moved)},
+        )
+
+    return build_report
+
+
+def _last(dataset: Dataset) -> BuildReport | None:
+    """The report of the last build, where there is one that this version can read."""
+    path = dataset.storage / f"{NAME}.json"
+    try:
+        return BuildReport.model_validate_json(path.read_bytes()) if path.exists() else None
+    except ValidationError:
+        return None
+
+
+def _plot(report: BuildReport) -> str | None:
+    builds = {"this": report.current, **({"last": report.previous} if report.previous else {})}
+    rates = {
+        name: [rate for rate in build.pass_rates.values() if rate is not None]
+        for name, build in builds.items()
+    }
+    return histogram(rates, "pass rate", stacked=False).value if any(rates.values()) else None
+
+
+def _samples(dataset: Dataset, moved: Sequence[Mover]) -> dict[str, dict[str, Any]]:
+    """The prompt and the first response of every mover."""
+    samples: dict[str, dict[str, Any]] = {mover.uid: {} for mover in moved}
+    for row in dataset.table("length_filtered").rows(["uid", "prompt"]):
+        if row["uid"] in samples:
+            samples[row["uid"]]["prompt"] = last_message(json.loads(row["prompt"]))
+    for row in dataset.table("reward_scores").rows(["uid", "sample_index", "solution_str", "score"]):
+        if row["uid"] in samples and row["sample_index"] == 0:
+            samples[row["uid"]] |= {"solution_str": row["solution_str"], "score": row["score"]}
+    if not dataset.spec.previews:
+        for sample in samples.values():
+            sample |= {"prompt": HIDDEN, "solution_str": HIDDEN}
+    return samples
