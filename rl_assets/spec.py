@@ -195,7 +195,7 @@ class PolicySpec(_Spec):
     """`auto` is bfloat16 on CUDA and float32 on the CPU."""
 
     attn_implementation: str = "auto"
-    """`auto` is flash attention where it is installed and the device has it, and sdpa otherwise."""
+    """An attention implementation of transformers; `auto` is its default, sdpa."""
 
 
 class ValKwargs(_Spec):
@@ -237,6 +237,9 @@ class RolloutSpec(_Spec):
 
     top_k: int = Field(-1, ge=-1)
     """Sample among this many tokens; -1 is off."""
+
+    stop: list[str] = Field(default_factory=list)
+    """A response ends with the token that completes one of these texts."""
 
     seed: int = 0
     """With the uid and the sample index it decides every sampled token, whatever the batch."""
@@ -308,6 +311,9 @@ class ChecksSpec(_Spec):
 
     reject_rate: RejectRateSpec = Field(default_factory=RejectRateSpec)
     """Share of raw rows that the contract may refuse."""
+
+    truncated_share: float = Field(0.5, ge=0, le=1)
+    """Largest share of responses cut at `data.max_response_length` that passes without a warning."""
 
 
 class CurationSpec(_Spec):

@@ -143,6 +143,7 @@ class Dataset:
             top_k=how.top_k,
             max_new_tokens=self.spec.data.max_response_length,
             seed=rollout.seed,
+            stop=tuple(rollout.stop),
         )
 
     def responses_per_prompt(self, split: str) -> int:
@@ -176,6 +177,17 @@ def refusals() -> Iterator[None]:
         yield
     except InputError as error:
         raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+@contextmanager
+def device_retries() -> Iterator[None]:
+    """Ask for another try after an error of the accelerator; finished responses are in the journal."""
+    import torch
+
+    try:
+        yield
+    except torch.AcceleratorError as error:
+        raise dg.RetryRequested(max_retries=2, seconds_to_wait=30) from error
 
 
 def _is_path(text: str) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from rl_assets.assets.dataset import SPLITS, Dataset, refusals
+from rl_assets.assets.dataset import SPLITS, Dataset, device_retries, refusals
 from rl_assets.assets.display import histogram, last_message
 from rl_assets.assets.proto_shards import shard_metadata
 from rl_assets.protocol.manifest import ShardManifest
@@ -40,6 +40,8 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                 "data": spec.data.model_dump(include={"max_prompt_length", "max_response_length"}),
             },
         ),
+        # One run at a time uses the accelerator: dagster.yaml gives pools run granularity and a limit of 1.
+        pool="gpu",
         ins={"proto_shards": dg.AssetIn(key=dataset.key("proto_shards"))},
     )
     def rollouts(
@@ -48,7 +50,7 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
         from rl_assets.protocol import read_shard
         from rl_assets.rollout.shards import roll_out_shards
 
-        with refusals():
+        with refusals(), device_retries():
             dataset.renderer().stamp.require(proto_shards.stamps, f"{dataset.name}/proto_shards")
             result = roll_out_shards(
                 proto_shards,
@@ -75,6 +77,7 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                 "reused_responses": result.manifest.rows - result.generated,
                 "generated_tokens": result.tokens,
                 "tokens_per_second": round(result.tokens / result.seconds, 1) if result.generated else 0.0,
+                "peak_memory_bytes": result.peak_memory,
                 "policy_fingerprint": result.policy_fingerprint,
                 **_responses(shards, spec.data.max_response_length, dataset),
             },

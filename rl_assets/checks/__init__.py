@@ -19,6 +19,7 @@ from rl_assets.checks import (
     rules,
     scores,
     tensors,
+    truncation,
     uids,
     verl_dataset,
 )
@@ -45,6 +46,7 @@ CHECKS: list[Check] = sorted(
         *uids.CHECKS,
         *media.CHECKS,
         *tensors.CHECKS,
+        *truncation.CHECKS,
         *groups.CHECKS,
         *reward_fields.CHECKS,
         *scores.CHECKS,

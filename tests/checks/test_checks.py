@@ -130,13 +130,28 @@ SHARD_FAULTS = [
 ]
 
 
+CUT = "rollouts.few_are_truncated"
 REFUSED = "rejected_rows.reward_model_rules"
 """The toy dataset has a row without a ground truth, so this one fails as it should."""
 
 
-@pytest.mark.parametrize("name", sorted(BY_NAME.keys() - {REFUSED}))
+@pytest.mark.parametrize("name", sorted(BY_NAME.keys() - {REFUSED, CUT}))
 def test_a_check_passes_on_what_the_graph_made(toy_run: tuple[Dataset, Any], name: str) -> None:
     assert BY_NAME[name].evaluate(toy_run[0]).passed
+
+
+def test_many_truncated_responses_are_a_warning(toy_run: tuple[Dataset, Any]) -> None:
+    """Eight tokens are too few for most answers of the toy dataset."""
+    findings = BY_NAME[CUT].evaluate(toy_run[0])
+    share = findings.numbers["truncated_share"]
+    assert findings.passed is (share <= 0.5)
+    spec = toy_run[0].spec
+    checks = spec.checks.model_copy(update={"truncated_share": 1.0})
+    assert BY_NAME[CUT].evaluate(Dataset(spec.model_copy(update={"checks": checks}), toy_run[0].root)).passed
+    checks = spec.checks.model_copy(update={"truncated_share": 0.0})
+    assert (
+        not BY_NAME[CUT].evaluate(Dataset(spec.model_copy(update={"checks": checks}), toy_run[0].root)).passed
+    )
 
 
 def test_a_theme_of_rules_counts_what_each_refused_zeros_included(toy_run: tuple[Dataset, Any]) -> None:
