@@ -35,4 +35,6 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	for bench in benchmarks/[a-z]*.py; do $(BIN)/python $$bench || exit 1; done
+	$(BIN)/python -m benchmarks.contract
+	$(BIN)/python -m benchmarks.shards
+	$(BIN)/python -m benchmarks.rollout

@@ -3,7 +3,7 @@
 import json
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check, Findings, shown
 
 
 def _unchanged(dataset: Dataset) -> Findings:
@@ -30,7 +30,8 @@ def _unchanged(dataset: Dataset) -> Findings:
         # Compared as text, since 1 == 1.0 == True in Python but not for a scorer.
         for field, value in expected.items():
             if json.dumps(value) != json.dumps(found[field]):
-                findings.fail(f"`{field}` is {found[field]!r}, and the contract says {value!r}", row)
+                problem = f"`{field}` differs: it is {found[field]!r}, and the contract says {value!r}"
+                findings.fail(shown(dataset, problem), row)
     findings.numbers["rows"] = rows
     return findings
 

@@ -131,11 +131,13 @@ SHARD_FAULTS = [
 
 
 CUT = "rollouts.few_are_truncated"
+UNSOLVED = "prompt_difficulty.learning_signal"
+"""Eight tokens are too few for an answer, so these two depend on what the policy happened to write."""
 REFUSED = "rejected_rows.reward_model_rules"
 """The toy dataset has a row without a ground truth, so this one fails as it should."""
 
 
-@pytest.mark.parametrize("name", sorted(BY_NAME.keys() - {REFUSED, CUT}))
+@pytest.mark.parametrize("name", sorted(BY_NAME.keys() - {REFUSED, CUT, UNSOLVED}))
 def test_a_check_passes_on_what_the_graph_made(toy_run: tuple[Dataset, Any], name: str) -> None:
     assert BY_NAME[name].evaluate(toy_run[0]).passed
 
@@ -214,15 +216,12 @@ def test_a_damaged_shard_fails_the_check_by_name(toy: Dataset) -> None:
 
 
 def test_a_blocking_check_that_fails_stops_the_run_before_the_next_asset(toy: Dataset) -> None:
-    manifest = toy.raw_manifest()
-    files = [file.model_copy(update={"rows": file.rows + 1}) for file in manifest.files]
-    lying = manifest.model_copy(update={"files": files})
-    write_file(toy.storage / "raw_files.json", lying.model_dump_json().encode())
-    contract = ["rejected_rows", "field_contract"]
-    result = materialize(toy, *contract, "overlong_rows", "unrenderable_rows", "length_filtered")
+    rewrite(toy, "field_contract", set_field("prompt", IMAGE))
+    gate = ["unrenderable_rows", "overlong_rows", "length_filtered"]
+    result = materialize(toy, *gate, "proto_shards")
     assert not result.success
-    assert failed(result) == {"field_contract.rows_conserved"}
-    assert materialized(result) == contract
+    assert failed(result) == {"length_filtered.placeholder_media"}
+    assert materialized(result) == gate
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""The README's own words, run: the dataset that it makes, the commands that it names, what it explains."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from rl_assets.checks import CHECKS
+from tests.build import POLICY
+from tests.project import make_project, run, write_defs
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The README's code blocks of a language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Every command of the README's shell blocks, without its comment."""
+    lines = (line.split("#")[0].strip() for block in blocks("bash") for line in block.splitlines())
+    return [line for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the dataset of the README's five minutes: its YAML and its row."""
+    folder = make_project(tmp_path_factory.mktemp("readme"))
+    attributes = yaml.safe_load(blocks("yaml")[0])["attributes"]
+    attributes["policy"]["path"] = str(POLICY)
+    attributes["data"]["max_response_length"] = 4
+    write_defs(folder, attributes)
+    (folder / "data/my_data").mkdir()
+    (folder / "data/my_data/rows.jsonl").write_text(blocks("json")[0])
+    return folder
+
+
+def test_the_commands_for_a_new_dataset_work_as_they_stand(project: Path) -> None:
+    named = [command for command in commands() if command.startswith(".venv/bin/")]
+    assert len(named) >= 4
+    for command in named:
+        words = shlex.split(command.replace("rl_assets/defs", "toy_project/defs"))
+        done = run(project, Path(words[0]).name, *words[1:])
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}"
+
+
+def test_the_python_snippet_reads_what_the_graph_stored(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (snippet,) = blocks("python")
+    path = re.search(r'"(data/storage/.*?)"', snippet)
+    assert path is not None
+    monkeypatch.chdir(project)
+    frame = pd.read_parquet(path[1].replace("gsm_symbolic", "my_data"))
+    assert {"uid", "sample_index", "solution_str", "ground_truth"} <= set(frame.columns)
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`?make ([a-z-]+)", README)) <= targets
+
+
+def test_every_check_is_explained() -> None:
+    unexplained = {check.name for check in CHECKS if f"`{check.name}`" not in README}
+    rules = {name for name in unexplained if name.endswith("_rules")}
+    assert unexplained - rules == set()
+    assert "`<theme>_rules`" in README
+
+
+def test_links_to_files_lead_somewhere() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
