@@ -340,9 +340,9 @@ class CurationSpec(_Spec):
     contamination_ngram: int = Field(13, ge=1)
     """Words in a row that make a quotation."""
 
-    forms: list[Literal["trl", "openrlhf"]] = Field(default_factory=list)
+    forms: list[Literal["trl", "openrlhf", "datasets"]] = Field(default_factory=list)
     """Further forms in which the rows are written: `trl` for TRL's GRPOTrainer, `openrlhf` for OpenRLHF
-    (`--input_key prompt --label_key label --apply_chat_template`)."""
+    (`--input_key prompt --label_key label --apply_chat_template`), `datasets` for `load_from_disk`."""
 
     @field_validator("pass_rate")
     @classmethod

@@ -66,8 +66,9 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
             written = [*(file.name for file in export.all_files), LEFT_OUT, CARD]
             for name in written:
                 publish_file(folder / name, target / name)
-            for stale in set(target.rglob("*.parquet")) - {target / name for name in written}:
-                stale.unlink()
+            for stale in set(target.rglob("*")) - {target / name for name in written}:
+                if stale.is_file():
+                    stale.unlink()
         context.log.info(f"verl_dataset: {export.rows:,} of {rows.num_rows:,} prompts in {target}")
         return dg.MaterializeResult(
             value=export,

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from rl_assets.store import Table, TableWriter, digest_file, digest_json
 SPLITS = ("train", "val")
 LEFT_OUT = "left_out.parquet"
 NOT_EXACT = "not_exact"
+SAVED = "datasets"
+"""The form that `datasets.load_from_disk` reads."""
 
 LEFT_OUT_SCHEMA = pa.schema(
     [
@@ -84,7 +87,8 @@ class Export(BaseModel):
     @property
     def digest(self) -> str:
         """Digest of the files and of what was left out."""
-        files = [[file.name, file.digest] for file in self.all_files]
+        # Without the notes that `datasets` writes beside its rows: they name the folder they were made in.
+        files = [[file.name, file.digest] for file in self.all_files if file.rows]
         return digest_json([files, self.left_out, self.parameters])
 
     @property
@@ -107,7 +111,7 @@ def write_export(
         curated: which of them are taken.
         parameters: noted in the result.
         folder: where the files are written.
-        forms: further forms in which the rows are written (`FORMS`).
+        forms: further forms in which the rows are written: those of `FORMS`, and `datasets`.
 
     Raises:
         InputError: no row of a split that had rows is left, or there are no rows at all.
@@ -121,7 +125,7 @@ def write_export(
         for row, name in _not_exact(rows, uids[split], types[split])
     }
     curated.leave_out("exact", inexact)
-    written: dict[str, list[ExportedFile]] = {form: [] for form in ("", *forms)}
+    written: dict[str, list[ExportedFile]] = {form: [] for form in ("", *forms) if form != SAVED}
     for split in SPLITS:
         taken = uids[split] - inexact.keys()
         if not taken and (split in had or not had):
@@ -131,6 +135,8 @@ def write_export(
             make = FORMS.get(form, dict)
             shape = types[split] if not form else _column_types(map(make, export_rows(rows, taken)))
             files.append(_write(folder, name, shape, map(make, export_rows(rows, taken))))
+    if SAVED in forms:
+        written[SAVED] = _save_to_disk(folder, [file.name for file in written[""]])
     with TableWriter(folder / LEFT_OUT, LEFT_OUT_SCHEMA) as writer:
         writer.write_rows(_left_out_row(left) for left in curated.left_out)
     sources: dict[str, Counter[str]] = {}
@@ -197,6 +203,28 @@ def _write(
         digest=digest_file(path),
         json_columns=_json_columns(types),
     )
+
+
+def _save_to_disk(folder: Path, names: Sequence[str]) -> list[ExportedFile]:
+    """The parquet files as a `datasets.DatasetDict` for `load_from_disk`."""
+    from datasets import load_dataset
+
+    splits = {Path(name).stem: str(folder / name) for name in names}
+    with TemporaryDirectory(dir=folder) as cache:
+        data = load_dataset("parquet", data_files=splits, cache_dir=cache)
+        data.save_to_disk(folder / SAVED)
+    rows = {split: part.num_rows for split, part in data.items()}
+    files = sorted(path for path in (folder / SAVED).rglob("*") if path.is_file())
+    return [
+        ExportedFile(
+            name=str(path.relative_to(folder)),
+            rows=rows[path.parent.name] if path.suffix == ".arrow" else 0,
+            bytes=path.stat().st_size,
+            digest=digest_file(path),
+            json_columns=[],
+        )
+        for path in files
+    ]
 
 
 def _left_out_row(left: LeftOut) -> dict[str, Any]:

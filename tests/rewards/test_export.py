@@ -196,3 +196,19 @@ def test_openrlhf_gets_a_label_that_is_text(tmp_path: Path) -> None:
         }
     ]
     assert loaded(folder, "openrlhf/val.parquet")[0]["label"] == '{"target":["a"]}'
+
+
+def test_datasets_loads_the_saved_form_from_disk(tmp_path: Path) -> None:
+    import datasets
+
+    made, folder = export(tmp_path, fitting(0), fitting(1), fitting(2, split="val"), forms=["datasets"])
+    saved = datasets.load_from_disk(str(folder / "datasets"))
+    assert {split: list(part) for split, part in saved.items()} == {
+        split: loaded(folder, f"{split}.parquet") for split in ("train", "val")
+    }
+    assert {file.name: file.rows for file in made.forms if file.rows} == {
+        "datasets/train/data-00000-of-00001.arrow": 2,
+        "datasets/val/data-00000-of-00001.arrow": 1,
+    }
+    again, _ = export(tmp_path, fitting(0), fitting(1), fitting(2, split="val"), forms=["datasets"])
+    assert again.digest == made.digest
