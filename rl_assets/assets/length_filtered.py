@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, histogram, last_message, table, wide_table
+from rl_assets.assets.display import column_schema, histogram, last_message, wide_table
 from rl_assets.store import Table, staging
+
+if TYPE_CHECKING:
+    from rl_assets.prompts import LengthResult
 
 FITTING = """\
 The accepted rows whose rendered prompt fits `data.max_prompt_length`: chat template, tools and
@@ -24,6 +27,7 @@ The accepted rows whose prompt could not be rendered, with the template's own me
 overlong: something in them does not fit this policy's template."""
 
 _PREVIEW_ROWS = 8
+_LONG_COLUMNS = ["source_file", "source_row", "uid", "prompt_length"]
 
 
 def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
@@ -55,7 +59,7 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
     def length_filtered(
         context: dg.AssetExecutionContext, field_contract: Table
     ) -> Iterator[dg.MaterializeResult]:
-        from rl_assets.prompts import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA, filter_by_length
+        from rl_assets.prompts import filter_by_length
 
         limit = spec.data.max_prompt_length
         with staging(dataset.storage) as folder, refusals():
@@ -66,49 +70,21 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                 folder=folder,
                 log=context.log.info,
             )
-            kept, overlong, refused = (
-                part.num_rows for part in (result.kept, result.overlong, result.refused)
-            )
-            longest = list(result.overlong.rows(["source_file", "source_row", "uid", "prompt_length"]))
-            lengths = {
-                "kept": result.kept.read(["prompt_length"]).column(0).to_pylist(),
-                "overlong": [row["prompt_length"] for row in longest],
+            longest = sorted(result.overlong.rows(_LONG_COLUMNS), key=lambda row: -row["prompt_length"])
+            parts = {
+                "unrenderable_rows": (result.refused, _refused_metadata(result.refused)),
+                "overlong_rows": (result.overlong, _overlong_metadata(result.overlong, longest)),
+                "length_filtered": (result.kept, _kept_metadata(result, longest, limit, dataset)),
             }
-            yield dg.MaterializeResult(
-                asset_key=dataset.key("unrenderable_rows"),
-                value=result.refused,
-                data_version=dg.DataVersion(result.refused.digest),
-                metadata=_refused_metadata(result.refused),
-            )
-            longest.sort(key=lambda row: -row["prompt_length"])
-            yield dg.MaterializeResult(
-                asset_key=dataset.key("overlong_rows"),
-                value=result.overlong,
-                data_version=dg.DataVersion(result.overlong.digest),
-                metadata={
-                    "dagster/row_count": overlong,
-                    "dagster/column_schema": column_schema(OVERLONG_SCHEMA),
-                    "longest": table(
-                        longest[:_PREVIEW_ROWS], ["source_file", "source_row", "uid", "prompt_length"]
-                    ),
-                },
-            )
-            if overlong and not spec.data.filter_overlong_prompts:
-                raise dg.Failure(description=_too_long(longest, limit), allow_retries=False)
-            yield dg.MaterializeResult(
-                asset_key=dataset.key("length_filtered"),
-                value=result.kept,
-                data_version=dg.DataVersion(result.kept.digest),
-                metadata={
-                    "dagster/row_count": kept,
-                    "dagster/column_schema": column_schema(LENGTH_FILTERED_SCHEMA),
-                    "overlong": overlong,
-                    "unrenderable": refused,
-                    "longest_prompt": max(lengths["kept"], default=0),
-                    "prompt_lengths": histogram(lengths, "prompt length in tokens", limit),
-                    "preview": _preview(result.kept, dataset),
-                },
-            )
+            for name, (rows, metadata) in parts.items():
+                if name == "length_filtered" and longest and not spec.data.filter_overlong_prompts:
+                    raise dg.Failure(description=_too_long(longest, limit), allow_retries=False)
+                yield dg.MaterializeResult(
+                    asset_key=dataset.key(name),
+                    value=rows,
+                    data_version=dg.DataVersion(rows.digest),
+                    metadata=metadata,
+                )
 
     return length_filtered
 
@@ -135,6 +111,30 @@ def _refused_metadata(refused: Table) -> dict[str, Any]:
         "dagster/row_count": refused.num_rows,
         "dagster/column_schema": column_schema(refused.schema),
         "examples": wide_table(refused.head(_PREVIEW_ROWS, columns), columns),
+    }
+
+
+def _overlong_metadata(overlong: Table, longest: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "dagster/row_count": len(longest),
+        "dagster/column_schema": column_schema(overlong.schema),
+        "longest": wide_table(longest[:_PREVIEW_ROWS], _LONG_COLUMNS),
+    }
+
+
+def _kept_metadata(
+    result: "LengthResult", longest: list[dict[str, Any]], limit: int, dataset: Dataset
+) -> dict[str, Any]:
+    kept = result.kept.read(["prompt_length"]).column(0).to_pylist()
+    overlong = [row["prompt_length"] for row in longest]
+    return {
+        "dagster/row_count": len(kept),
+        "dagster/column_schema": column_schema(result.kept.schema),
+        "overlong": len(overlong),
+        "unrenderable": result.refused.num_rows,
+        "longest_prompt": max(kept, default=0),
+        "prompt_lengths": histogram({"kept": kept, "overlong": overlong}, "prompt length in tokens", limit),
+        "preview": _preview(result.kept, dataset),
     }
 
 
