@@ -161,7 +161,7 @@ def codes(
         )
         console.print(f"\n{escape(rule.meaning)}\n\n[bold]What to do:[/bold] {escape(rule.remedy)}")
         if rule.adjustable:
-            console.print("\nAdjustable: `severities` in the YAML may make it an error or a warning.")
+            console.print("\nAdjustable: `contract.severities` may make it an error or a warning.")
     else:
         close = difflib.get_close_matches(code, CODES, n=3, cutoff=0.4)
         hint = f"; did you mean {', '.join(close)}?" if close else ""

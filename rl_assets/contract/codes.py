@@ -131,26 +131,26 @@ _TABLE = (
         "row.reserved_column",
         "contract",
         "A column has a name that the trainer gives to a field of its own and would overwrite.",
-        "Rename the column, move it into extra_info, or set `reserved_columns: prefix`.",
+        "Rename the column, move it into extra_info, or set `contract.reserved_columns: prefix`.",
     ),
     # Prompt
     _error(
         "prompt.missing",
         "contract",
         "The row has no prompt.",
-        "Check `prompt_key`, and that the column is filled in every file.",
+        "Check `data.prompt_key`, and that the column is filled in every file.",
     ),
     _error(
         "prompt.not_a_list",
         "contract",
         "The prompt is not a list of messages.",
-        'Write [{"role": "user", "content": "…"}]; for plain text prompts set `prompt_format: text`.',
+        'Write [{"role": "user", "content": "…"}]; for plain text set `contract.prompt_format: text`.',
     ),
     _error(
         "prompt.not_text",
         "contract",
-        "The prompt is not text although the dataset says `prompt_format: text`.",
-        "Write the prompt as text, or set `prompt_format: messages`.",
+        "The prompt is not text although the dataset says `contract.prompt_format: text`.",
+        "Write the prompt as text, or set `contract.prompt_format: messages`.",
     ),
     _error(
         "prompt.empty",
@@ -402,7 +402,7 @@ _TABLE = (
     _warning(
         "data_source.unknown",
         "No built-in scorer knows this data_source.",
-        "Name your own scorer's sources in `known_data_sources`, or correct the name.",
+        "Name your own scorer's sources in `contract.known_data_sources`, or correct the name.",
     ),
     _warning(
         "reward_model.unreachable",
@@ -486,8 +486,8 @@ def codes_page() -> str:
         "# Reject and warning codes",
         "",
         "An *error* rejects the row; a *warning* is counted and the row goes on. Where a code is marked as",
-        "adjustable, `severities` in the YAML may make the one the other. The order is that of gravity: of",
-        "the errors of one row, the one that stands first here names the rejection.",
+        "adjustable, `contract.severities` in the YAML may make the one the other. The order is that of",
+        "gravity: of the errors of one row, the one that stands first here names the rejection.",
         "",
         "This page is made from `rl_assets/contract/codes.py` by `rl-assets codes --markdown`.",
     ]

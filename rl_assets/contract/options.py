@@ -23,6 +23,19 @@ _RESERVED = """
     response_len request_id acc score pred
 """
 RESERVED_COLUMNS = frozenset(_RESERVED.split())
+# Names that this project gives to what it carries beside a row through shards and rollouts.
+CARRIED_COLUMNS = frozenset(
+    {
+        "split",
+        "source_file",
+        "source_row",
+        "prompt_ids",
+        "prompt_length",
+        "sample_index",
+        "finish_reason",
+        "response_length",
+    }
+)
 RESERVED_PREFIX = "user_"
 
 
@@ -124,7 +137,7 @@ class ContractOptions:
         """Column names that a user's own column may not have; verl's names for renamed columns are among
         them, since an accepted row comes out under verl's names."""
         names = {"prompt", "data_source", "images", "videos", "audios"}
-        return (RESERVED_COLUMNS | names) - self.fields
+        return (RESERVED_COLUMNS | CARRIED_COLUMNS | names) - self.fields
 
     def knows_source(self, source: str) -> bool:
         """Whether a scorer is known for `data_source`."""

@@ -135,7 +135,7 @@ def test_nulls_inside_the_arguments_of_a_tool_call_are_kept(tmp_path: Path) -> N
     assert result.healed["null_keys_dropped"] == 1
 
 
-@pytest.mark.parametrize("name", ["index", "raw_prompt", "input_ids", "multi_modal_inputs", "acc"])
+@pytest.mark.parametrize("name", ["index", "raw_prompt", "input_ids", "multi_modal_inputs", "acc", "split"])
 def test_reserved_columns_are_refused_or_carried_under_a_prefix(tmp_path: Path, name: str) -> None:
     bad = row(**{name: 3})
     assert errors(judge(tmp_path, bad)) == [("row.reserved_column", name)]
@@ -147,9 +147,7 @@ def test_reserved_columns_are_refused_or_carried_under_a_prefix(tmp_path: Path, 
 
 
 def test_other_columns_are_carried(tmp_path: Path) -> None:
-    good = row(
-        level="hard", split="train", source_file="x", tools=[{"a": None}], nested={"a": [1, {"b": None}]}
-    )
+    good = row(level="hard", source="x", tools=[{"a": None}], nested={"a": [1, {"b": None}]})
     assert accepted(judge(tmp_path, good)) == [good]
 
 
