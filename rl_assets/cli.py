@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 from rl_assets.contract import CODES, ContractOptions, ContractResult, apply_contract, scan_files
 from rl_assets.contract.codes import codes_page
 from rl_assets.errors import InputError
+from rl_assets.prompts.media_tokens import media_tokens
 
 app = typer.Typer(
     help="Check RL post-training datasets in verl's row schema.", no_args_is_help=True, add_completion=False
@@ -25,7 +26,6 @@ app = typer.Typer(
 
 REJECTED, WRONG_CALL = 1, 2
 OVERLONG = "prompt.overlong"
-_MEDIA_WORDS = ("image", "video", "audio", "vision")
 
 
 class Format(StrEnum):
@@ -271,13 +271,8 @@ def _media_tokens(tokenizer: str | None, processor: str | None) -> tuple[str, ..
                 expected="a folder with tokenizer files, or a hub id",
                 remedy="Check the path.",
             ) from error
-        special = [str(token) for token in loaded.added_tokens_decoder.values() if token.special]
-        tokens.update(
-            token
-            for token in special
-            if any(word in token.lower() for word in ("image", "video", "audio", "vision"))
-        )
-    return tuple(sorted(tokens))
+        tokens.update(str(token) for token in loaded.added_tokens_decoder.values() if token.special)
+    return media_tokens(tokens)
 
 
 def _as_json(report: Report) -> dict[str, Any]:

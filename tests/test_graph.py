@@ -25,6 +25,7 @@ from tests.build import (
     write_jsonl,
 )
 
+LOOSE = {"reject_rate": {"max": 0.5}}
 ToyRun = tuple[Dataset, dg.ExecuteInProcessResult]
 
 
@@ -240,3 +241,31 @@ def test_a_dataset_may_have_only_validation_files(tmp_path: Path) -> None:
     assert result.success
     assert failed(result) == set()
     assert dataset.table("reward_inputs").num_rows == 1
+
+
+def test_without_previews_no_text_of_a_row_reaches_the_event_log(tmp_path: Path) -> None:
+    secret = [problem(1, prompt=[{"role": "user", "content": "the secret question"}])]
+    dataset = make_dataset(
+        tmp_path,
+        [*secret, problem(2, prompt=[{"role": "the secret role", "content": "x"}])],
+        data={"max_response_length": 2},
+        previews=False,
+        checks=LOOSE,
+    )
+    result = materialize(dataset)
+    assert result.success
+    events = "".join(str(event.event_specific_data) for event in result.all_events)
+    assert "hidden: previews is false" in events
+    assert "the secret" not in events
+
+
+def test_the_policys_own_media_tokens_are_refused_in_text(tmp_path: Path) -> None:
+    policy = tmp_path / "policy"
+    policy.mkdir()
+    added = [{"content": "[[picture-of-image]]", "special": True}]
+    (policy / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    injected = problem(1, prompt=[{"role": "user", "content": "What is on [[picture-of-image]]?"}])
+    dataset = make_dataset(tmp_path, [problem(0), injected], policy=policy, checks=LOOSE)
+    assert materialize(dataset, "raw_files", "rejected_rows", "field_contract").success
+    (row,) = dataset.table("rejected_rows").rows()
+    assert (row["source_row"], row["code"]) == (1, "media.vision_token")

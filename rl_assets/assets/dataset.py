@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rl_assets.rollout import SamplingParams
 
 SPLITS = ("train", "val")
-PRIVATE = frozenset({"prompt", "response", "solution_str", "ground_truth", "error"})
+PRIVATE = frozenset({"prompt", "response", "solution_str", "ground_truth", "error", "message"})
 HIDDEN = "(hidden: previews is false)"
 
 

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, last_message, table, wide_table
+from rl_assets.assets.display import column_schema, last_message, table
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, ContractResult, RawManifest, apply_contract
+from rl_assets.prompts.media_tokens import read_media_tokens
 from rl_assets.store import Table, staging
 
 ACCEPTED = """\
@@ -60,7 +63,7 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
         with staging(dataset.storage) as folder, refusals():
             result = apply_contract(
                 raw_files,
-                dataset.contract_options,
+                replace(dataset.contract_options, special_tokens=_media_tokens(dataset)),
                 root=dataset.root,
                 folder=folder,
                 log=context.log.info,
@@ -71,7 +74,7 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 asset_key=dataset.key("rejected_rows"),
                 value=result.rejected,
                 data_version=dg.DataVersion(result.rejected.digest),
-                metadata=_rejected_metadata(result),
+                metadata=_rejected_metadata(result, dataset),
                 check_results=[
                     dg.AssetCheckResult(
                         check_name=REJECT_RATE,
@@ -99,6 +102,10 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
     return field_contract
 
 
+def _media_tokens(dataset: Dataset) -> tuple[str, ...]:
+    return read_media_tokens(dataset.policy) if isinstance(dataset.policy, Path) else ()
+
+
 def _refusal(result: ContractResult, share: float, allowed: float) -> str:
     """Why the run stops: the first refused rows, as a person would list them."""
     shown = [
@@ -122,12 +129,12 @@ def _reasons(result: ContractResult) -> dg.TableMetadataValue:
     return table(({"code": code, "rows": rows} for code, rows in found if rows), ["code", "rows"])
 
 
-def _rejected_metadata(result: ContractResult) -> dict[str, Any]:
+def _rejected_metadata(result: ContractResult, dataset: Dataset) -> dict[str, Any]:
     return {
         "dagster/row_count": result.rejected_rows,
         "dagster/column_schema": column_schema(REJECT_SCHEMA),
         "reasons": _reasons(result),
-        "examples": wide_table(
+        "examples": dataset.preview(
             result.rejected.head(_PREVIEW_ROWS, ["source_file", "source_row", "code", "path", "message"]),
             ["source_file", "source_row", "code", "path", "message"],
         ),

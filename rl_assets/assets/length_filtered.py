@@ -72,7 +72,7 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
             )
             longest = sorted(result.overlong.rows(_LONG_COLUMNS), key=lambda row: -row["prompt_length"])
             parts = {
-                "unrenderable_rows": (result.refused, _refused_metadata(result.refused)),
+                "unrenderable_rows": (result.refused, _refused_metadata(result.refused, dataset)),
                 "overlong_rows": (result.overlong, _overlong_metadata(result.overlong, longest)),
                 "length_filtered": (result.kept, _kept_metadata(result, longest, limit, dataset)),
             }
@@ -105,12 +105,12 @@ def _too_long(longest: list[dict[str, Any]], limit: int) -> str:
     )
 
 
-def _refused_metadata(refused: Table) -> dict[str, Any]:
+def _refused_metadata(refused: Table, dataset: Dataset) -> dict[str, Any]:
     columns = ["source_file", "source_row", "code", "path", "message"]
     return {
         "dagster/row_count": refused.num_rows,
         "dagster/column_schema": column_schema(refused.schema),
-        "examples": wide_table(refused.head(_PREVIEW_ROWS, columns), columns),
+        "examples": dataset.preview(refused.head(_PREVIEW_ROWS, columns), columns),
     }
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check, Findings, shown
 from rl_assets.contract import CODES
 
 
@@ -33,7 +33,8 @@ def _refused(theme: str, dataset: Dataset) -> Findings:
         for error in row["errors"]:
             if _theme(error["code"]) == theme:
                 found[error["code"]] += 1
-                findings.fail(f"[{error['code']}] {error['path'] or 'row'}: {error['message']}", row)
+                problem = f"[{error['code']}] {error['path'] or 'row'}: {error['message']}"
+                findings.fail(shown(dataset, problem), row)
     severity = dataset.contract_options.severity
     findings.numbers = {code: found[code] for code in THEMES[theme] if severity[code] == "error"}
     return findings

@@ -1,0 +1,33 @@
+"""A policy's own control tokens for media are found without loading it."""
+
+import json
+from pathlib import Path
+
+from rl_assets.prompts.media_tokens import media_tokens, read_media_tokens
+
+
+def test_tokens_that_stand_for_media_are_told_from_others() -> None:
+    assert media_tokens(["<|im_end|>", "<|vision_start|>", "<IMAGE_1>", "<eos>"]) == (
+        "<IMAGE_1>",
+        "<|vision_start|>",
+    )
+
+
+def test_they_are_read_from_tokenizer_json(tmp_path: Path) -> None:
+    added = [
+        {"content": "<|image_pad|>", "special": True},
+        {"content": "<|im_end|>", "special": True},
+        {"content": "image", "special": False},
+    ]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    assert read_media_tokens(tmp_path) == ("<|image_pad|>",)
+
+
+def test_a_text_policy_has_none(policy: Path) -> None:
+    assert read_media_tokens(policy) == ()
+
+
+def test_a_policy_that_cannot_be_read_has_none_here(tmp_path: Path) -> None:
+    assert read_media_tokens(tmp_path) == ()
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert read_media_tokens(tmp_path) == ()
