@@ -72,3 +72,14 @@ def test_a_newcomer_finds_the_rejects_with_their_codes(page: Page, address: str)
     page.goto(f"{address}/assets/needs_care/rejected_rows?view=checks&checkDetail=media_rules")
     expect(page.get_by_text("Failed", exact=True).first).to_be_visible(timeout=30_000)
     expect(page.get_by_text("[media.orphan_placeholder]").first).to_be_visible(timeout=30_000)
+
+
+def test_a_whole_dataset_is_materialised_from_its_graph(page: Page, address: str) -> None:
+    page.goto(f"{address}/locations/rl_assets/asset-groups/needs_care/lineage")
+    page.get_by_role("button", name=re.compile("Materialize all")).click()
+    expect(page.get_by_text(re.compile(r"Launched run [0-9a-f]{8}"))).to_be_visible(timeout=30_000)
+    page.get_by_text("View", exact=True).last.click()
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=300_000)
+    page.goto(f"{address}/assets/needs_care/reward_inputs?view=checks")
+    page.get_by_text("reward_fields_unchanged", exact=True).first.click()
+    expect(page.get_by_text("Passed", exact=True).first).to_be_visible(timeout=30_000)
