@@ -1,5 +1,6 @@
 # The developer's front door. Every target sets up what it needs; the second time that takes no time.
 PYTHON ?= python3
+PORT ?= 3000
 BIN := .venv/bin
 POLICY := data/policies/SmolLM2-135M-Instruct
 
@@ -20,7 +21,7 @@ run: setup
 	$(BIN)/dg launch --job needs_care_rebuild
 
 ui: setup
-	$(BIN)/dg dev --host 127.0.0.1 --port 3000
+	$(BIN)/dg dev --host 127.0.0.1 --port $(PORT)
 
 test: setup
 	$(BIN)/python -m pytest

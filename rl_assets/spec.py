@@ -97,6 +97,15 @@ class DataSpec(_Spec):
     return_multi_modal_inputs: Literal[True] = True
     """Only true, as in verl: it has no effect there."""
 
+    custom_cls: dict[str, None] = Field(default_factory=dict)
+    """Only nulls: rows are read by the field contract, not by a dataset class of your own."""
+
+    sampler: dict[str, None] = Field(default_factory=dict)
+    """Only nulls: the sampler is the trainer's."""
+
+    datagen: dict[str, None] = Field(default_factory=dict)
+    """Only nulls: rows are read from files, none are made."""
+
     mm_processor_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=0)
     """Only empty: no media processor runs."""
 

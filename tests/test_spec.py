@@ -45,6 +45,9 @@ VERL_BLOCK = {
     "return_multi_modal_inputs": True,
     "apply_chat_template_kwargs": {},
     "mm_processor_kwargs": {},
+    "custom_cls": {"path": None, "name": None},
+    "sampler": {"class_path": None, "class_name": None},
+    "datagen": {"path": None, "name": None},
 }
 
 
@@ -69,10 +72,12 @@ def test_verls_data_block_can_be_pasted() -> None:
         ("return_raw_chat", False),
         ("return_full_prompt", True),
         ("return_raw_input_ids", True),
+        ("custom_cls.path", "my_dataset.py"),
     ],
 )
 def test_a_key_that_cannot_be_honoured_is_refused_by_name(key: str, value: Any) -> None:
-    attributes = {**MINIMAL, "data": {**VERL_BLOCK, key: value}}
+    block, _, inner = key.partition(".")
+    attributes = {**MINIMAL, "data": {**VERL_BLOCK, block: {inner: value} if inner else value}}
     assert [path for path, _ in schema_errors(attributes)] == [f"$.data.{key}"]
     with pytest.raises(ValidationError, match=rf"data\.{key}"):
         DataToRolloutSpec.model_validate(attributes)

@@ -57,8 +57,6 @@ class Dataset:
         data, contract = self.spec.data, self.spec.contract.model_dump()
         for name in ("known_data_sources", "known_agent_names"):
             contract[name] = tuple(contract[name])
-        # Left as a warning, an unknown source would be found out after its rollouts.
-        contract["severities"] = {"data_source.unknown": "error", **contract["severities"]}
         return ContractOptions(
             **contract,
             prompt_key=data.prompt_key,

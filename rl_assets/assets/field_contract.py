@@ -70,6 +70,10 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
             )
             share = result.rejected_rows / max(result.rows_in, 1)
             passed = share <= limit.max
+            context.log.info(
+                f"field contract: {result.accepted_rows:,} rows accepted, {result.rejected_rows:,} rejected "
+                f"({share:.1%}); rejected_rows has the reasons"
+            )
             yield dg.MaterializeResult(
                 asset_key=dataset.key("rejected_rows"),
                 value=result.rejected,

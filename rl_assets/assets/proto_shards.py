@@ -66,5 +66,5 @@ def shard_metadata(manifest: ShardManifest) -> dict[str, dg.MetadataValue | int]
     return {
         "dagster/row_count": manifest.rows,
         "bytes": sum(ref.bytes for ref in manifest.shards),
-        "shards": table((ref.model_dump() for ref in manifest.shards), ["name", "rows", "bytes", "digest"]),
+        "shards": table((ref.model_dump() for ref in manifest.shards), ["name", "rows", "bytes"]),
     }

@@ -36,7 +36,7 @@ def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
                 "bytes": sum(file.bytes for file in manifest.files),
                 "manifest": table(
                     (file.model_dump() for file in manifest.files),
-                    ["path", "split", "format", "rows", "bytes", "digest"],
+                    ["path", "split", "rows", "bytes"],
                 ),
             },
         )

@@ -72,6 +72,7 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
             value=result.manifest,
             data_version=dg.DataVersion(result.manifest.digest),
             metadata={
+                **_responses(shards, spec.data.max_response_length, dataset),
                 **shard_metadata(result.manifest),
                 "generated_responses": result.generated,
                 "reused_responses": result.manifest.rows - result.generated,
@@ -79,7 +80,6 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                 "tokens_per_second": round(result.tokens / result.seconds, 1) if result.generated else 0.0,
                 "peak_memory_bytes": result.peak_memory,
                 "policy_fingerprint": result.policy_fingerprint,
-                **_responses(shards, spec.data.max_response_length, dataset),
             },
         )
 
@@ -111,7 +111,7 @@ def _responses(shards: Iterable["DataProto"], limit: int, dataset: Dataset) -> M
                     }
                 )
     return {
-        "truncated_share": round(truncated / max(rows, 1), 4),
-        "response_lengths": histogram(lengths, "response length in tokens", limit),
         "preview": dataset.preview(preview, ["uid", "sample", "prompt", "response", "finish_reason"]),
+        "response_lengths": histogram(lengths, "response length in tokens", limit),
+        "truncated_share": round(truncated / max(rows, 1), 4),
     }

@@ -1,5 +1,6 @@
 """What a check is: a name, a sentence for a newcomer, and a function that finds failing rows."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.display import table
 from rl_assets.errors import InputError
 
+_LEVEL = {dg.AssetCheckSeverity.ERROR: logging.ERROR, dg.AssetCheckSeverity.WARN: logging.WARNING}
 SHOWN_ROWS = 20
 """A check shows at most this many failing rows: the event log is kept and shared."""
 
@@ -101,6 +103,17 @@ def build_check_step(dataset: Dataset, asset: str, checks: Iterable[Check]) -> d
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterable[dg.AssetCheckResult]:
         for check in checks:
             if check.spec(dataset).key in context.selected_asset_check_keys:
-                yield check.result(dataset)
+                result = check.result(dataset)
+                if not result.passed:
+                    context.log.log(_LEVEL[check.severity], _summary(check, result))
+                yield result
 
     return evaluate
+
+
+def _summary(check: Check, result: dg.AssetCheckResult) -> str:
+    failures = result.metadata["failures"].value
+    return (
+        f"the check {check.name} on {check.asset} does not pass: {failures} "
+        f"{'problem' if failures == 1 else 'problems'}; its table in the UI lists them"
+    )

@@ -47,6 +47,7 @@ def _loaded(dataset: Dataset) -> Iterator[tuple[str, Any]]:
     """Each file as verl loads it, in a cache that goes away."""
     import datasets
 
+    datasets.disable_progress_bars()
     with tempfile.TemporaryDirectory(prefix="rl-assets-") as cache:
         for file in dataset.export().files:
             path = str(dataset.storage / "verl_dataset" / file.name)

@@ -314,6 +314,14 @@ _TABLE = (
         "Name the source on every row; check `reward_fn_key`.",
     ),
     _error(
+        "data_source.unknown",
+        "contract",
+        "No built-in scorer knows this data_source, so its responses could not be scored.",
+        "Correct the name, or list it in `contract.known_data_sources` of the YAML (for the linter: "
+        "`--known-data-source`).",
+        adjustable=True,
+    ),
+    _error(
         "reward_model.missing",
         "contract",
         "The row has no reward_model.",
@@ -399,11 +407,6 @@ _TABLE = (
         "Choose a policy that reads this kind of media, or leave these rows out.",
     ),
     # Warnings
-    _warning(
-        "data_source.unknown",
-        "No built-in scorer knows this data_source.",
-        "Name your own scorer's sources in `contract.known_data_sources`, or correct the name.",
-    ),
     _warning(
         "reward_model.unreachable",
         "No response can equal this ground truth: the scorer strips what it holds from every answer.",

@@ -188,7 +188,8 @@ def _explained(position: int, number: int, line: bytes) -> RawRow:
         message = f"found byte 0x{line[error.start]:02x} at column {error.start + 1} of line {number}"
         finding = Finding("text.not_utf8", None, message)
     except json.JSONDecodeError as error:
-        message = f"found line {number} that is not JSON: {error.msg} at column {error.colno}"
+        problem = error.msg.removesuffix(" at")
+        message = f"found line {number} that is not JSON: {problem} at column {error.colno}"
         finding = Finding("file.malformed_line", None, message)
     except RecursionError:
         finding = Finding("value.too_deep", None, "found a value nested beyond what can be read")

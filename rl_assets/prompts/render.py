@@ -91,6 +91,14 @@ class PromptRenderer:
         """
         from transformers import AutoTokenizer
 
+        if isinstance(path, Path) and not path.is_dir():
+            raise InputError(
+                file=path,
+                field="policy.path",
+                found="no such folder",
+                expected="a policy's folder, or a hub id",
+                remedy="Check the path; `make setup` makes the demo policy.",
+            )
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=trust_remote_code)
         except Exception as error:  # whatever a damaged or absent checkpoint makes the library raise

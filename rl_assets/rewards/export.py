@@ -207,8 +207,9 @@ def _write(
 
 def _save_to_disk(folder: Path, names: Sequence[str]) -> list[ExportedFile]:
     """The parquet files as a `datasets.DatasetDict` for `load_from_disk`."""
-    from datasets import load_dataset
+    from datasets import disable_progress_bars, load_dataset
 
+    disable_progress_bars()
     splits = {Path(name).stem: str(folder / name) for name in names}
     with TemporaryDirectory(dir=folder) as cache:
         data = load_dataset("parquet", data_files=splits, cache_dir=cache)

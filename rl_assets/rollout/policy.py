@@ -180,6 +180,7 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
     except (OSError, ValueError, KeyError) as error:
         raise _unusable(folder, error, "Check config.json, or update transformers.") from error
     auto = _auto_class(config, folder)
+    transformers.utils.logging.disable_progress_bar()
     try:
         model, report = auto.from_pretrained(
             folder,

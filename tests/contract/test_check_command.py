@@ -41,22 +41,22 @@ def test_a_bad_file_is_shown_as_a_table_with_remedies(folder: Path) -> None:
     expected = "1 error prompt.not_a_list prompt found text of 2 characters, expected a list of messages"
     assert lines[2].split() == expected.split()
     assert CODES["prompt.empty"].remedy in output
-    assert lines[-1] == "2 of 5 rows accepted, 3 rejected, 2 warnings"
+    assert lines[-1] == "1 of 5 rows accepted, 4 rejected, 0 warnings"
 
 
 def test_machines_get_one_object(folder: Path) -> None:
     status, output = call("check", "bad.jsonl", "good.jsonl", "--format", "json")
     report = json.loads(output)
     assert status == 1
-    assert (report["accepted"], report["total"]) == (3, 6)
+    assert (report["accepted"], report["total"]) == (2, 6)
     assert [(one["file"], one["row"], one["code"], one["field"]) for one in report["rejected"]] == [
         ("bad.jsonl", 1, "prompt.not_a_list", "prompt"),
         ("bad.jsonl", 2, "file.malformed_line", None),
+        ("bad.jsonl", 3, "data_source.unknown", "data_source"),
         ("bad.jsonl", 4, "prompt.empty", "prompt"),
         ("bad.jsonl", 4, "reward_model.missing", "reward_model"),
     ]
     assert {one["code"] for one in report["warnings"]} == {
-        "data_source.unknown",
         "row.duplicate",
         "extra_info.index_duplicate",
     }
@@ -64,7 +64,7 @@ def test_machines_get_one_object(folder: Path) -> None:
 
 
 def test_the_table_is_cut_and_says_so(folder: Path) -> None:
-    assert "… and 5 more (--show 0 shows all)" in call("check", "bad.jsonl", "--show", "1")[1]
+    assert "… and 4 more (--show 0 shows all)" in call("check", "bad.jsonl", "--show", "1")[1]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests.contract.test_reading import ARRAY, LINES, ROWS, parquet, zstd
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 OPTIONS = ContractOptions()
+MINE = {"known_data_sources": ("mine",)}
 FILES = {
     "a.jsonl": LINES,
     "a.json": ARRAY,
@@ -132,7 +133,7 @@ def test_wild_json_rows_are_accepted_or_rejected_and_never_lost(
 @given(rows=st.lists(good_rows, min_size=1, max_size=4))
 def test_accepted_rows_come_out_of_json_as_they_went_in(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        result = judge(Path(folder), *rows)
+        result = judge(Path(folder), *rows, **MINE)
         assert result.rejected_rows == 0
         out = [decode_row(record) for record in result.accepted.rows()]
     for one, back in zip(rows, out, strict=True):
@@ -144,8 +145,8 @@ def test_accepted_rows_come_out_of_json_as_they_went_in(rows: list[dict[str, Any
 @given(rows=st.lists(good_rows, min_size=1, max_size=4))
 def test_what_is_accepted_is_accepted_again_unchanged(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        first = [decode_row(record) for record in judge(Path(folder), *rows).accepted.rows()]
-        again = [decode_row(record) for record in judge(Path(folder), *first).accepted.rows()]
+        first = [decode_row(record) for record in judge(Path(folder), *rows, **MINE).accepted.rows()]
+        again = [decode_row(record) for record in judge(Path(folder), *first, **MINE).accepted.rows()]
     assert again == first
 
 

@@ -148,7 +148,7 @@ def test_types_may_differ_from_row_to_row(tmp_path: Path) -> None:
         )
         for index, truth in enumerate(["72", 72, ["72"], {"target": "72"}, 7.5, True])
     ]
-    assert accepted(judge(tmp_path, *mixed)) == mixed
+    assert accepted(judge(tmp_path, *mixed, known_data_sources=("mine",))) == mixed
 
 
 def test_an_array_that_breaks_off_gives_the_rows_before(tmp_path: Path) -> None:

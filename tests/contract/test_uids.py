@@ -57,7 +57,7 @@ def test_a_uid_does_not_depend_on_the_order_of_keys_or_on_what_is_beside_the_que
 @pytest.mark.parametrize(
     "other",
     [
-        row(data_source="mine"),
+        row(data_source="math_dapo"),
         said("What is 40 + 3?"),
         row(reward_model={"ground_truth": "43"}),
         row(prompt=[{"role": "system", "content": ""}, *row()["prompt"]]),
