@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,31 @@ def test_the_python_snippet_reads_what_the_graph_stored(
 def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`?make ([a-z-]+)", README)) <= targets
+
+
+def test_make_ui_is_the_command_that_the_server_tests_start() -> None:
+    shown = subprocess.run(
+        ["make", "-n", "ui", "PORT=3001"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.splitlines()[-1] == ".venv/bin/dg dev --host 127.0.0.1 --port 3001"
+
+
+@pytest.mark.parametrize(
+    "benchmark",
+    [
+        "contract --rows 200 --repeats 1",
+        "shards --rows 200 --repeats 1",
+        "rollout --prompts 1 --n 1 --new-tokens 2",
+    ],
+)
+def test_the_benchmarks_of_make_bench_run(benchmark: str) -> None:
+    """On a few rows, for their figures are not the point here."""
+    module, *arguments = shlex.split(benchmark)
+    assert f"-m benchmarks.{module}" in (ROOT / "Makefile").read_text()
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_every_check_is_explained() -> None:
