@@ -76,7 +76,7 @@ def test_make_ui_is_the_command_that_the_server_tests_start() -> None:
 @pytest.mark.parametrize(
     "benchmark",
     [
-        "contract --rows 200 --repeats 1",
+        "contract --rows 200 --repeats 1 --million 2000",
         "shards --rows 200 --repeats 1",
         "rollout --prompts 1 --n 1 --new-tokens 2",
     ],
