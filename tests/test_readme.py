@@ -70,7 +70,7 @@ def test_make_ui_is_the_command_that_the_server_tests_start() -> None:
     shown = subprocess.run(
         ["make", "-n", "ui", "PORT=3001"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert shown.stdout.splitlines()[-1] == ".venv/bin/dg dev --host 127.0.0.1 --port 3001"
+    assert ".venv/bin/dg dev --host 127.0.0.1 --port 3001" in shown.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
