@@ -55,3 +55,8 @@ class InputError(ValueError):
         if self.expected:
             finding += f", expected {self.expected}"
         return f"{place + ': ' if place else ''}{finding}. {self.remedy}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of another library's error, or its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

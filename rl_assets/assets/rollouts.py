@@ -11,6 +11,8 @@ from rl_assets.assets.proto_shards import shard_metadata
 from rl_assets.protocol.manifest import ShardManifest
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from rl_assets.protocol import DataProto
 
 DESCRIPTION = """\
@@ -51,7 +53,8 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
         from rl_assets.rollout.shards import roll_out_shards
 
         with refusals(), device_retries():
-            dataset.renderer().stamp.require(proto_shards.stamps, f"{dataset.name}/proto_shards")
+            renderer = dataset.renderer()
+            renderer.stamp.require(proto_shards.stamps, f"{dataset.name}/proto_shards")
             result = roll_out_shards(
                 proto_shards,
                 dataset.storage / "proto_shards",
@@ -67,12 +70,13 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                 max_batch_size=spec.rollout.micro_batch_size,
                 log=context.log.info,
             )
-            shards = [read_shard(dataset.storage / "rollouts", ref) for ref in result.manifest.shards]
+            shards = (read_shard(dataset.storage / "rollouts", ref) for ref in result.manifest.shards)
+            responses = _responses(shards, renderer.tokenizer, dataset)
         return dg.MaterializeResult(
             value=result.manifest,
             data_version=dg.DataVersion(result.manifest.digest),
             metadata={
-                **_responses(shards, spec.data.max_response_length, dataset),
+                **responses,
                 **shard_metadata(result.manifest),
                 "generated_responses": result.generated,
                 "reused_responses": result.manifest.rows - result.generated,
@@ -86,9 +90,11 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
     return rollouts
 
 
-def _responses(shards: Iterable["DataProto"], limit: int, dataset: Dataset) -> Mapping[str, Any]:
-    """Lengths, truncated share and a few responses, for the UI."""
-    tokenizer = dataset.renderer().tokenizer
+def _responses(
+    shards: Iterable["DataProto"], tokenizer: "PreTrainedTokenizerBase", dataset: Dataset
+) -> Mapping[str, Any]:
+    """Lengths, truncated share and a few responses, for the UI; one shard at a time is held in memory."""
+    limit = dataset.spec.data.max_response_length
     lengths: dict[str, list[int]] = {}
     truncated = rows = 0
     preview: list[dict[str, Any]] = []

@@ -84,7 +84,7 @@ def _verl_dataset(dataset: Dataset) -> Findings:
 def _rows_by_split(dataset: Dataset, asset: str) -> Counter[str]:
     rows: Counter[str] = Counter()
     for ref in dataset.shard_manifest(asset).shards:
-        rows[ref.name.split("-")[0]] += ref.rows
+        rows[ref.split] += ref.rows
     return rows
 
 

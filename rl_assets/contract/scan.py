@@ -11,7 +11,7 @@ from upath import UPath
 from rl_assets.contract import hub
 from rl_assets.contract.files import RawFile, RawManifest, Split, format_of, is_url, open_raw
 from rl_assets.contract.reading import count_rows
-from rl_assets.errors import InputError
+from rl_assets.errors import InputError, first_line
 from rl_assets.store import digest_stream
 
 _EXPECTED = "a file ending in .parquet, .json or .jsonl (each may be compressed: .gz, .zst)"
@@ -135,7 +135,7 @@ def _scan(path: str, split: Split, root: Path, setting: str) -> RawFile:
         raise InputError(
             file=path,
             field=setting,
-            found=f"a file that cannot be read ({_first_line(error)})",
+            found=f"a file that cannot be read ({first_line(error).rstrip('.')})",
             expected=f"a {kind} file",
             remedy="Write the file again from its source, or remove it from the list.",
         ) from error
@@ -151,7 +151,3 @@ def _unknown_suffix(path: str, setting: str) -> InputError:
         expected=_EXPECTED,
         remedy="Convert the file, or narrow the glob so that it leaves the file out.",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rl_assets.errors import InputError
+from rl_assets.errors import InputError, first_line
 from rl_assets.store import canonical_json, digest_bytes, digest_json
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class PromptRenderer:
             raise InputError(
                 file=path,
                 field="policy.path",
-                found=f"a policy whose tokenizer does not load ({_first_line(error)})",
+                found=f"a policy whose tokenizer does not load ({first_line(error)})",
                 expected="a folder with tokenizer.json and a chat template, or a hub id",
                 remedy="Check the path; `make setup` makes the demo policy.",
             ) from error
@@ -176,14 +176,9 @@ class PromptRenderer:
                 texts.extend(self._template([messages]))
             except Exception as error:  # as above
                 texts.append(None)
-                errors[index] = _first_line(error)
+                errors[index] = first_line(error)
         return texts, errors
 
 
 def _present(message: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if value is not None}
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -34,6 +34,11 @@ class ShardRef(BaseModel):
     rows: int
     bytes: int
 
+    @property
+    def split(self) -> str:
+        """The split whose rows it holds: the first part of its name, as `shard_name` writes it."""
+        return self.name.split("-")[0]
+
 
 class ShardManifest(BaseModel):
     """The shards of one stage, and what was stamped on them.

@@ -4,7 +4,7 @@ import functools
 import re
 from pathlib import Path
 
-from rl_assets.errors import InputError
+from rl_assets.errors import InputError, first_line
 from rl_assets.store import digest_file, digest_json
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -58,7 +58,7 @@ def policy_folder(path: str | Path, *, revision: str | None = None) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise InputError(
             file=str(path),
-            found=f"neither a local folder nor a hub repository that can be fetched ({first_line(error)})",
+            found=f"neither a local folder nor a hub repository that can be fetched ({brief(error)})",
             remedy="Correct the path, or check the network, the access token (HF_TOKEN) and the revision.",
         ) from error
 
@@ -109,6 +109,6 @@ def _digest_as_of(file: Path, inode: int, size: int, mtime_ns: int) -> str:
     return digest_file(file)
 
 
-def first_line(error: Exception) -> str:
+def brief(error: Exception) -> str:
     """The first line of an error's message, cut to a readable length."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return first_line(error)[:300]

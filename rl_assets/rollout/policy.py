@@ -11,7 +11,7 @@ import torch
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
 from rl_assets.rollout.devices import device_lock, release_memory
-from rl_assets.rollout.fingerprint import first_line, policy_fingerprint, policy_folder
+from rl_assets.rollout.fingerprint import brief, policy_fingerprint, policy_folder
 
 # Attributes of a config that name a placeholder which stands for media in a prompt.
 _MEDIA_TOKENS = tuple(
@@ -150,7 +150,7 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             field="policy.device",
-            found=f"{name!r} ({first_line(error)})",
+            found=f"{name!r} ({brief(error)})",
             expected="auto, cpu, or a CUDA device that this machine has",
             remedy="Correct the device.",
         ) from error
@@ -192,7 +192,7 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
     except ImportError as error:
         raise InputError(
             field="policy.attn_implementation",
-            found=f"{attention!r} ({first_line(error)})",
+            found=f"{attention!r} ({brief(error)})",
             expected="auto, or an implementation whose package is installed",
             remedy="Install the package, or leave the choice to `auto`.",
         ) from error
@@ -266,4 +266,4 @@ def _special_tokens(model: Any, folder: Path) -> tuple[tuple[int, ...], int]:
 
 
 def _unusable(folder: Path, error: Exception, remedy: str) -> InputError:
-    return InputError(file=folder, found=f"{type(error).__name__}: {first_line(error)}", remedy=remedy)
+    return InputError(file=folder, found=f"{type(error).__name__}: {brief(error)}", remedy=remedy)

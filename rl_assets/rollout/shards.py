@@ -134,7 +134,7 @@ def roll_out_shards(
     refs: dict[str, ShardRef] = {}
     tasks: list[_Task] = []
     for number, shard in enumerate(prompts.shards, start=1):
-        how = sampling[shard.name.split("-")[0]]
+        how = sampling[shard.split]
         address = digest_json(
             {
                 "prompts": shard.digest,
