@@ -59,8 +59,9 @@ class _Layer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, start, end = self._window.rows, self._window.start, self._window.end
-        assert key_states.shape[:3:2] == (rows, 1), "one new token for every live row"
+        rows, start, end = key_states.shape[0], self._window.start, self._window.end
+        assert rows >= self._window.rows, "a token for every live row"
+        assert key_states.shape[2] == 1, "one token at a time"
         self.keys[:rows, :, end] = key_states[:, :, 0]
         self.values[:rows, :, end] = value_states[:, :, 0]
         return self.keys[:rows, :, start : end + 1], self.values[:rows, :, start : end + 1]
@@ -82,10 +83,12 @@ class BatchCache(Cache):
         like: a prefilled row, which gives the layers' shapes, dtype and device.
         slots: most rows at once.
         longest: most tokens that any row may come to hold.
+        multiple: a step may come with idle rows behind the live ones, up to a multiple of this.
     """
 
-    def __init__(self, like: Prefilled, slots: int, longest: int) -> None:
+    def __init__(self, like: Prefilled, slots: int, longest: int, multiple: int = 1) -> None:
         self.slots = slots
+        self._lines = -(-slots // multiple) * multiple
         self.lengths: list[int] = []
         self._window = Window()
         self._columns = self.columns(longest)
@@ -96,7 +99,7 @@ class BatchCache(Cache):
 
     def _buffer(self, like: torch.Tensor) -> torch.Tensor:
         # Zeros, not empty: a masked column still enters a product with weight 0, and 0 * NaN is NaN.
-        return like.new_zeros(self.slots, like.shape[0], self._columns, like.shape[2])
+        return like.new_zeros(self._lines, like.shape[0], self._columns, like.shape[2])
 
     @staticmethod
     def columns(longest: int) -> int:
@@ -145,10 +148,14 @@ class BatchCache(Cache):
         if self._window.end == self._columns:
             self._move_to(self._window.end - self._window.start)
 
-    def mask(self) -> torch.Tensor:
-        """Attention mask of the next step, its own token included: int64 (rows, live columns + 1)."""
+    def mask(self, rows: int | None = None) -> torch.Tensor:
+        """Attention mask of the next step, its own token included: int64 (rows, live columns + 1).
+
+        `rows` counts idle rows too, which see their own token alone; None is the live ones.
+        """
         width = self._window.end - self._window.start + 1
-        first = torch.tensor([width - 1 - length for length in self.lengths])
+        idle = 0 if rows is None else rows - len(self.lengths)
+        first = torch.tensor([width - 1 - length for length in self.lengths] + [width - 1] * idle)
         mask = (torch.arange(width) >= first[:, None]).long()
         return mask.to(self.layers[0].keys.device, non_blocking=True)
 

@@ -85,6 +85,7 @@ class Decoder:
         )
         kind = policy.device.type
         self._rows = max_batch_size or _ROWS.get(kind, _ROWS["cpu"])
+        self._multiple = policy.row_multiple
         self._prefill_tokens = _PREFILL_TOKENS.get(kind, _PREFILL_TOKENS["cpu"])
         self._pending: deque[_Prefill] = deque()
         self._ready: deque[tuple[Prefilled, list[_Sample]]] = deque()
@@ -138,13 +139,13 @@ class Decoder:
         """One forward pass over the next prompts, and the first token of each of their samples."""
         group = self._next_group()
         rows = [item.ids for item in group]
-        width = max(map(len, rows))
+        width = _rounded_up(max(map(len, rows)), self._multiple)
         ids = torch.tensor([[self._policy.pad_token_id] * (width - len(row)) + row for row in rows])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         positions = torch.stack([self._positions(item, width) for item in group], dim=-2)
         cache = DynamicCache()
         media = media_inputs(self._policy, group[0].prompt, ids)
-        logits = self._forward(ids, mask, positions, cache, **media)
+        logits = self._forward(ids, mask, positions, cache, logits_to_keep=self._multiple, **media)
         samples = [sample for item in group for sample in item.samples]
         lines = [line for line, item in enumerate(group) for _ in item.samples]
         unfinished = set(self._draw(logits[lines], samples))
@@ -183,7 +184,7 @@ class Decoder:
         """Move prefilled samples into free slots."""
         row, samples = self._ready[0]
         if self._cache is None:
-            self._cache = BatchCache(row, *self._cache_size(row))
+            self._cache = BatchCache(row, *self._cache_size(row), self._multiple)
         count = min(self._slots - len(self._active), len(samples))
         self._cache.append(row, count)
         self._active += samples[:count]
@@ -207,18 +208,27 @@ class Decoder:
         cache, active = self._cache, self._active
         assert cache is not None, "rows are only ever placed in a cache"
         cache.make_room()
-        ids = torch.tensor([[sample.token_ids[-1]] for sample in active])
-        at = torch.tensor([[length + s.shift] for length, s in zip(cache.lengths, active, strict=True)])
+        idle = [[0]] * (_rounded_up(len(active), self._multiple) - len(active))
+        ids = torch.tensor([[sample.token_ids[-1]] for sample in active] + idle)
+        at = torch.tensor(
+            [[length + s.shift] for length, s in zip(cache.lengths, active, strict=True)] + idle
+        )
         positions = at.expand(3, -1, -1) if self._policy.mrope else at
-        logits = self._forward(ids, cache.mask(), positions, cache)
-        unfinished = set(self._draw(logits, active))
+        logits = self._forward(ids, cache.mask(len(ids)), positions, cache)
+        unfinished = set(self._draw(logits[: len(active)], active))
         cache.advance()
         gone = [row for row, sample in enumerate(active) if sample not in unfinished]
         if gone:
             self._active = [active[row] for row in cache.remove(gone)]
 
     def _forward(
-        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any, **media: Any
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Any,
+        logits_to_keep: int = 1,
+        **media: Any,
     ) -> torch.Tensor:
         """Logits that follow each row's last token, (rows, vocabulary)."""
         device = self._policy.device
@@ -227,8 +237,8 @@ class Decoder:
             attention_mask=mask.to(device, non_blocking=True),
             position_ids=positions.to(device, non_blocking=True),
             cache=cache,
-            use_cache=True,
-            logits_to_keep=1,
+            use_cache=cache is not None,
+            logits_to_keep=logits_to_keep,
             **media,
         )
         return output.logits[:, -1]
@@ -268,3 +278,36 @@ class Decoder:
         self._ready.clear()
         release_memory(self._policy.device)
         self._log(f"rollouts: out of memory on {self._policy.device}; at most {self._rows} rows at once now")
+
+
+class PlainDecoder(Decoder):
+    """Makes the same responses without the loop: every token from a forward pass over its whole row.
+
+    For a policy that the loop does not serve. The rows of a pass are samples of one prompt and of one length,
+    so nothing is padded and nothing is cached.
+    """
+
+    def _advance(self) -> bool:
+        item = self._pending.popleft()
+        most = 1 if item.prompt.media else self._rows
+        if item.samples[most:]:
+            self._pending.appendleft(_Prefill(item.samples[most:]))
+            item = _Prefill(item.samples[:most])
+        try:
+            while item.samples:
+                item.samples = self._draw(self._next_logits(item), item.samples)
+        except torch.OutOfMemoryError:
+            self._pending.appendleft(item)
+            return False
+        return True
+
+    def _next_logits(self, item: _Prefill) -> torch.Tensor:
+        ids = torch.tensor([[*item.prompt.ids, *sample.token_ids] for sample in item.samples])
+        positions = self._positions(item, ids.shape[1])
+        positions = positions.unsqueeze(-2).expand(*positions.shape[:-1], *ids.shape)
+        media = media_inputs(self._policy, item.prompt, ids)
+        return self._forward(ids, torch.ones_like(ids), positions, None, **media)
+
+
+def _rounded_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple

@@ -10,14 +10,14 @@ import numpy as np
 from rl_assets.errors import InputError
 from rl_assets.progress import Log, clock
 from rl_assets.protocol import DataProto
-from rl_assets.rollout.decode import Decoder
+from rl_assets.rollout.decode import Decoder, PlainDecoder
 from rl_assets.rollout.devices import peak_memory
 from rl_assets.rollout.journal import Journal
 from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.policy import Policy
 from rl_assets.rollout.requests import Prompt, Response, read_prompts, response_keys
 from rl_assets.rollout.tensors import rollout_tensors
-from rl_assets.rollout.verify import require_agreement
+from rl_assets.rollout.verify import agrees
 
 _LOG_EVERY = 5.0
 
@@ -97,11 +97,11 @@ def generate_rollouts(
         `finish_reason` (``stop`` or ``length``) and `response_length` (tokens, int). `meta_info` holds
         that of the prompts, `eos_token_id`, `pad_token_id`, `sampling` and `policy_fingerprint`.
 
-    The first response that a policy gives is checked against a plain forward pass over its row.
+    The first response that a policy gives is checked against a plain forward pass over its row. Where they
+    differ, `log` is warned, and all tokens come from plain passes.
 
     Raises:
-        InputError: prompts, parameters or policy do not fit together, raised before a token is made; or the
-            policy's first response differs from what its forward pass says.
+        InputError: prompts, parameters or policy do not fit together, raised before a token is made.
     """
     columns = prompts.non_tensor_batch
     rows = len(next(iter(columns.values()))) if columns else 0
@@ -177,19 +177,27 @@ def _responses(
             found = {(uid, index): journal.get(key) for index, key in enumerate(own)}
             made |= {place: response for place, response in found.items() if response is not None}
     reused = len(made)
-    wanted = [(p, [i for i in range(sampling.n) if (p.uid, i) not in made]) for p in prompts]
     report = _Report(log, total=len(prompts) * sampling.n, reused=reused)
 
     def finish(prompt: Prompt, index: int, response: Response) -> None:
-        if not policy.verified and response.token_ids:
-            require_agreement(policy, prompt, response, log)
+        if not policy.verified and not policy.plain and response.token_ids:
+            if not agrees(policy, prompt, response, log):
+                raise _Disagreement
             policy.verified = True
         made[prompt.uid, index] = response
         if journal is not None:
             journal.add(keys[prompt.uid][index], response)
         report.add(response)
 
-    Decoder(policy, sampling, max_batch_size=max_batch_size, log=log).run(wanted, finish)
+    def decode(kind: type[Decoder]) -> None:
+        wanted = [(p, [i for i in range(sampling.n) if (p.uid, i) not in made]) for p in prompts]
+        kind(policy, sampling, max_batch_size=max_batch_size, log=log).run(wanted, finish)
+
+    try:
+        decode(PlainDecoder if policy.plain else Decoder)
+    except _Disagreement:
+        policy.plain = True
+        decode(PlainDecoder)
     assert len(made) == len(prompts) * sampling.n, "every sample of every prompt has its response"
     stats += RolloutStats(
         responses=len(made),
@@ -200,6 +208,10 @@ def _responses(
         peak_memory=peak_memory(policy.device),
     )
     return made
+
+
+class _Disagreement(Exception):
+    """The decoding loop does not do what the policy's forward pass does."""
 
 
 class _Report:

@@ -10,6 +10,7 @@ import torch
 
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
+from rl_assets.rollout.attention import row_multiple, use_row_attention
 from rl_assets.rollout.devices import device_lock, release_memory
 from rl_assets.rollout.fingerprint import brief, policy_fingerprint, policy_folder
 
@@ -33,7 +34,9 @@ class Policy:
         pad_token_id: fills rows up; may be one of the EOS ids.
         blocked_token_ids: placeholders of media, never sampled.
         mrope: whether positions have three rows (time, height, width), as in Qwen's VL models.
+        row_multiple: a batch has a multiple of so many rows (see `rl_assets.rollout.attention`).
         verified: whether the decoding loop was checked against this policy's plain forward pass.
+        plain: whether the two differ, so that tokens come from plain passes.
     """
 
     model: Any
@@ -45,7 +48,9 @@ class Policy:
     pad_token_id: int
     blocked_token_ids: tuple[int, ...] = ()
     mrope: bool = False
+    row_multiple: int = 1
     verified: bool = False
+    plain: bool = False
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
 
     @cached_property
@@ -103,8 +108,8 @@ def load_policy(
         path: a local folder, or a hub id.
         device: ``auto`` (CUDA where there is one, else CPU) or a torch device such as ``cuda:1``.
         dtype: ``auto`` (bfloat16 on CUDA, float32 on CPU) or the name of a torch dtype.
-        attn_implementation: ``auto`` (``sdpa`` where the model has it, else ``eager``), or another that
-            transformers has. What it computes is checked on the first response.
+        attn_implementation: ``auto`` (``sdpa`` where the model has it, else ``eager``; on a CPU, ``sdpa``
+            row by row), or another that transformers has. What it computes is checked on the first response.
         trust_remote_code: whether Python code in the folder may be run.
         log: told when it waits for a device.
 
@@ -122,6 +127,8 @@ def load_policy(
             model = model.eval().requires_grad_(False).to(where)
         except torch.OutOfMemoryError as error:
             raise _unusable(folder, error, "Free the device, or use a larger one.") from error
+        if where.type == "cpu" and attn_implementation == "auto":
+            use_row_attention(model)
         eos, pad = _special_tokens(model, folder)
         config = model.config
         named = (getattr(config, name, None) for name in _MEDIA_TOKENS)
@@ -135,6 +142,7 @@ def load_policy(
             pad_token_id=pad,
             blocked_token_ids=tuple(sorted({token for token in named if token is not None})),
             mrope="mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {}),
+            row_multiple=row_multiple() if where.type == "cpu" else 1,
             _held=held.pop_all(),
         )
 

@@ -102,11 +102,18 @@ class Sampler:
             tokens int64 (rows,); their log-probability under the distribution they were drawn from (in a
             greedy run: under the policy itself) and under the policy itself, each float32 (rows,).
         """
-        keys = keys.to(logits.device)
-        rows = max(1, (_CPU_SCORES if logits.device.type == "cpu" else _SCORES) // logits.shape[1])
-        parts = [self._draw(*part) for part in zip(logits.split(rows), keys.split(rows), strict=True)]
-        tokens, log_probs, raw_log_probs = zip(*parts, strict=True)
-        return torch.cat(tokens), torch.cat(log_probs), torch.cat(raw_log_probs)
+        keys, count = keys.to(logits.device), len(logits)
+        if count == 1:
+            # The sum over a single row is shared out among the threads, which rounds in another way.
+            logits, keys = logits.expand(2, -1), keys.expand(2, -1)
+        size = max(2, (_CPU_SCORES if logits.device.type == "cpu" else _SCORES) // logits.shape[1])
+        starts = [min(start, len(logits) - 2) for start in range(0, len(logits), size)]
+        ends = [*starts[1:], len(logits)]
+        parts = [
+            self._draw(logits[start:end], keys[start:end]) for start, end in zip(starts, ends, strict=True)
+        ]
+        tokens, log_probs, raw_log_probs = (torch.cat(part)[:count] for part in zip(*parts, strict=True))
+        return tokens, log_probs, raw_log_probs
 
     def _draw(
         self, logits: torch.Tensor, keys: torch.Tensor

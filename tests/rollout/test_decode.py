@@ -98,18 +98,14 @@ def test_media_placeholders_are_never_sampled(tiny_policy: Callable[[str], Polic
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 64])
-def test_sampled_responses_do_not_depend_on_the_batch(llama: Policy, rows: int) -> None:
+def test_sampled_responses_and_their_log_probs_do_not_depend_on_the_batch(llama: Policy, rows: int) -> None:
     sampling = SamplingParams(n=3, temperature=0.9, seed=4)
     asked = prompts(8, limit=30)
     alone: Made = {}
     for prompt in asked:
         alone |= decode(llama, [prompt], sampling)
     together = decode(llama, asked[::-1], sampling, rows=rows)
-    assert {key: response.token_ids for key, response in together.items()} == {
-        key: response.token_ids for key, response in alone.items()
-    }
-    for key, response in together.items():
-        torch.testing.assert_close(response.log_probs, alone[key].log_probs, rtol=1e-4, atol=1e-4)
+    assert together == alone
 
 
 def test_one_sample_more_leaves_the_others_as_they_were(llama: Policy) -> None:
@@ -140,9 +136,12 @@ def test_a_prompt_is_prefilled_once_for_all_its_samples(llama: Policy) -> None:
     assert sum(rows for rows, _ in prefilled) <= len(asked)
 
 
-def test_finished_rows_leave_and_waiting_ones_join_at_once(llama: Policy) -> None:
+def test_finished_rows_leave_and_waiting_ones_join_at_once(
+    llama: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every decoding step makes one token for as many rows as may run, until no row waits."""
     asked = prompts(12, limit=40)
+    monkeypatch.setattr(llama, "row_multiple", 1)
     with forwards(llama) as shapes:
         made = decode(llama, asked, GREEDY, rows=4)
     steps = [rows for rows, tokens in shapes if tokens == 1]

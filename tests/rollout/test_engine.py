@@ -13,6 +13,8 @@ import torch
 from rl_assets.errors import InputError
 from rl_assets.protocol import DataProto
 from rl_assets.rollout import Policy, RolloutStats, SamplingParams, generate_rollouts, load_policy
+from rl_assets.rollout.cache import BatchCache
+from rl_assets.rollout.decode import PlainDecoder
 from tests.rollout import tiny
 
 IDS = tiny.text_ids(7, 20)
@@ -211,21 +213,54 @@ def test_placeholders_without_media_and_media_without_placeholders_are_refused(
         roll_out(tiny_policy("qwen3_vl"), tiny.batch([ids], multi_modal_inputs=[media]), SamplingParams())
 
 
-def test_a_loop_that_disagrees_with_the_model_is_stopped(
-    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["llama", "qwen2_5_vl", "qwen3_vl"])
+def test_where_the_loop_disagrees_with_the_model_tokens_come_from_plain_passes(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that turns its positions wrong while it decodes."""
-    policy = load_policy(llama_folder)
-    plain = policy.model.model.rotary_emb.forward
+    """A cache that hides all but a row's newest token while it decodes."""
+    folder = tiny.save(kind, tmp_path / kind)
+    asked = [*tiny.media_prompts(8, kind)] if "vl" in kind else []
+    prompts = tiny.batch(
+        [*IDS, *(prompt.ids for prompt in asked)],
+        multi_modal_inputs=[*({} for _ in IDS), *(dict(prompt.media) for prompt in asked)],
+        max_new_tokens=[0, *[12] * (len(IDS) + len(asked) - 1)],
+    )
+    with load_policy(folder, device="cpu") as policy:
+        right = roll_out(policy, prompts, SamplingParams(n=2))
+    mask = BatchCache.mask
+    monkeypatch.setattr(BatchCache, "mask", lambda self, rows: mask(self, rows) * newest(self))
 
-    def shifted(x: torch.Tensor, position_ids: torch.Tensor) -> Any:
-        return plain(x, position_ids * (3 if x.shape[1] == 1 else 1))
+    def newest(cache: BatchCache) -> torch.Tensor:
+        width = mask(cache).shape[1]
+        return (torch.arange(width) == width - 1).long()
 
-    monkeypatch.setattr(policy.model.model.rotary_emb, "forward", shifted)
-    with pytest.raises(
-        InputError, match="apart per token between the decoding loop and a plain forward pass"
-    ):
-        roll_out(policy, tiny.batch(IDS), SamplingParams(), response_length=16)
+    said: list[str] = []
+    stats = RolloutStats()
+    with load_policy(folder, device="cpu") as policy:
+        for _ in range(2):
+            plain = roll_out(policy, prompts, SamplingParams(n=2), log=said.append, stats=stats)
+            assert torch.equal(plain.batch["responses"], right.batch["responses"])
+            torch.testing.assert_close(
+                plain.batch["rollout_log_probs"], right.batch["rollout_log_probs"], rtol=1e-4, atol=1e-4
+            )
+    assert stats.responses == 2 * 2 * len(prompts)
+    (warning,) = [line for line in said if "WARNING" in line]
+    assert "apart per token, so every token comes from a plain pass over its row now" in warning
+
+
+def test_plain_passes_survive_a_lack_of_memory(llama: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = roll_out(llama, tiny.batch(IDS), SamplingParams(n=3))
+    monkeypatch.setattr(llama, "plain", True)
+    forward = PlainDecoder._forward
+
+    def scarce(self: PlainDecoder, ids: torch.Tensor, *args: Any, **media: Any) -> torch.Tensor:
+        if ids.shape[0] > 1 and ids.shape[1] > 12:
+            raise torch.OutOfMemoryError("too many rows")
+        return forward(self, ids, *args, **media)
+
+    monkeypatch.setattr(PlainDecoder, "_forward", scarce)
+    plain = roll_out(llama, tiny.batch(IDS), SamplingParams(n=3))
+    assert torch.equal(plain.batch["responses"], right.batch["responses"])
 
 
 def test_the_demo_policy_answers_as_generate_does(policy: Path) -> None:
