@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """Every dataset under `rl_assets/defs`, the store of assets, and the executor."""
+    from rl_assets.executor import step_executor
     from rl_assets.io_managers import StoreIOManager
     from rl_assets.store import storage_root
 
@@ -21,7 +22,6 @@ def defs() -> dg.Definitions:
         dg.load_from_defs_folder(path_within_project=_PACKAGE),
         dg.Definitions(
             resources={"io_manager": StoreIOManager(root=str(storage_root(_PACKAGE.parent)))},
-            # The graph of a dataset is a line, so a process for every step would only add start-ups.
-            executor=dg.in_process_executor,
+            executor=step_executor(),
         ),
     )

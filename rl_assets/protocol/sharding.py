@@ -1,9 +1,11 @@
 """Rows to collated shards: which row lies in which shard, and in what order."""
 
+import heapq
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from upath import UPath
 
-from rl_assets.contract import decode_row
+from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.contract.consistency import media_counts
 from rl_assets.errors import InputError
 from rl_assets.progress import Log, Progress
@@ -21,13 +23,18 @@ from rl_assets.protocol import (
     ShardManifest,
     ShardRef,
     collate_fn,
+    is_intact,
     shard_count,
     shard_name,
+    shard_of,
     to_item,
     write_shard,
 )
-from rl_assets.store import Table, TableWriter, digest_bytes
+from rl_assets.store import Table, TableWriter, digest_bytes, digest_json
+from rl_assets.workers import spread
 
+_PART_BYTES = 32 << 20
+_PART_GROUP = 512
 _SIZED = ("prompt", "reward_model", "extra_info", "extra_columns")
 _CARRIED = ("uid", "split", "source_file", "source_row", "prompt_ids")
 
@@ -51,12 +58,15 @@ def shard_rows(
     media: MediaStore,
     folder: Path,
     log: Log,
+    before: ShardManifest | None = None,
+    code: str = "",
 ) -> ShardManifest:
     """Spread the rows of the length gate over the shards of their split and collate each.
 
     A row's shard is its uid modulo the number of shards and rows lie in the order of their uid, so a
-    shard's bytes do not depend on the order of the files, and a changed row changes one shard. One shard at
-    a time is held in memory.
+    shard's bytes do not depend on the order of the files, and a changed row changes one shard. A few small
+    shards at a time, or one large one, are held in memory. A shard of `before` whose rows are still the same,
+    and which is intact, is not collated again; one with media is, since their bytes lie elsewhere.
 
     Args:
         rows: rows with `uid`, `split` and `prompt_ids`.
@@ -70,23 +80,64 @@ def shard_rows(
         media: receives the bytes of media, once per content; the shards refer to them.
         folder: a local folder for unfinished work.
         log: receives progress lines.
+        before: the manifest of the last build in `root`, where there is one.
+        code: names the code that collates: what another code made is collated again.
 
     Raises:
         InputError: a row that the field contract would not have passed, or rows that no number of shards
             brings within the budget.
     """
     plans, columns = _plan(rows, caps, count, budget)
-    buckets = _spread(rows, plans, folder)
-    progress = Progress(log, "shards", sum(bucket.num_rows for bucket in buckets.values()), "prompts")
+    parts = _spread(rows, plans, folder)
+    progress = Progress(log, "shards", sum(part.num_rows for part in parts), "prompts")
     refs: list[ShardRef] = []
-    for name, bucket in sorted(buckets.items()):
-        records = sorted(bucket.rows(), key=lambda record: record["uid"])
+    recipes: dict[str, str] = {}
+    collating = partial(_collating, root, columns, media, before or ShardManifest(shards=[]), code)
+    for ref, recipe in spread(collating, _shards(parts, plans), ["cpu"], log):
+        refs.append(ref)
+        recipes[ref.name] = recipe
+        progress.add(ref.rows)
+    progress.close()
+    return ShardManifest(shards=refs, stamps=dict(stamps), recipes=recipes)
+
+
+@contextmanager
+def _collating(
+    root: Path | UPath,
+    columns: frozenset[str],
+    media: MediaStore,
+    before: ShardManifest,
+    code: str,
+    place: str,
+    log: Log,
+) -> Iterator[Callable[[tuple[str, pa.Table]], tuple[ShardRef, str]]]:
+    """Gives the function that collates the rows of one shard and writes it, with the recipe it has then."""
+    known = {ref.name: ref for ref in before.shards}
+
+    def collate(task: tuple[str, pa.Table]) -> tuple[ShardRef, str]:
+        name, rows = task
+        recipe = digest_json([sorted(columns), code, _digest(rows)])
+        ref = known.get(name)
+        if ref and before.recipes.get(name) == recipe and not _has_media(rows) and is_intact(root, ref):
+            return ref, recipe
+        records = sorted(rows.to_pylist(), key=lambda record: record["uid"])
         _require_uids(records)
         items = [_item(record, columns, media) for record in records]
-        refs.append(write_shard(root, name, DataProto.from_single_dict(collate_fn(items))))
-        progress.add(len(items))
-    progress.close()
-    return ShardManifest(shards=refs, stamps=dict(stamps))
+        return write_shard(root, name, DataProto.from_single_dict(collate_fn(items))), recipe
+
+    yield collate
+
+
+def _digest(rows: pa.Table) -> str:
+    """Digest of the rows as they come, however they lie in memory."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks())
+    return digest_bytes(memoryview(sink.getvalue()))
+
+
+def _has_media(rows: pa.Table) -> bool:
+    return any(pc.any(pc.greater(pc.list_value_length(rows[name]), 0)).as_py() for name in MEDIA_COLUMNS)
 
 
 def _item(record: Mapping[str, Any], columns: frozenset[str], store: MediaStore) -> dict[str, Any]:
@@ -128,11 +179,11 @@ class _Plan:
 
     Attributes:
         count: number of shards.
-        uids: the uids to take.
+        uids: the uids to take; None takes all.
     """
 
     count: int
-    uids: frozenset[str]
+    uids: frozenset[str] | None
 
 
 def _plan(
@@ -140,24 +191,25 @@ def _plan(
 ) -> tuple[dict[str, _Plan], frozenset[str]]:
     """What goes where by split, and the columns that not every row need have but every shard has."""
     sizes: dict[str, dict[str, int]] = {}
-    texts: set[str] = set()
     columns: set[str] = set()
     for batch in rows.batches(["uid", "split", "ability", "prompt_length", *_SIZED]):
         record = batch.to_pydict()
-        texts.update(record["extra_columns"])
+        columns.update(*map(json.loads, set(record["extra_columns"])))
         if batch.column("ability").null_count < batch.num_rows:
             columns.add("ability")
         for uid, split, size in zip(record["uid"], record["split"], _sizes(batch), strict=True):
             sizes.setdefault(split, {})[uid] = size
     plans: dict[str, _Plan] = {}
     for split, by_uid in sizes.items():
-        cap = caps.get(split)
-        uids = sorted(by_uid, key=lambda uid: digest_bytes(uid.encode()))[:cap]
+        cap, uids = caps.get(split), None
+        if cap is not None and cap < len(by_uid):
+            uids = frozenset(heapq.nsmallest(cap, by_uid, key=lambda uid: digest_bytes(uid.encode())))
+            by_uid = {uid: by_uid[uid] for uid in uids}
         fitting = count or shard_count(
-            uids, [by_uid[uid] for uid in uids], max_rows=budget.rows, max_bytes=budget.bytes
+            list(by_uid), list(by_uid.values()), max_rows=budget.rows, max_bytes=budget.bytes
         )
-        plans[split] = _Plan(fitting, frozenset(uids))
-    return plans, frozenset(columns.union(*(json.loads(text) for text in texts)))
+        plans[split] = _Plan(fitting, uids)
+    return plans, frozenset(columns)
 
 
 def _sizes(batch: pa.RecordBatch) -> list[int]:
@@ -168,19 +220,38 @@ def _sizes(batch: pa.RecordBatch) -> list[int]:
     return size.to_pylist()
 
 
-def _spread(rows: Table, plans: Mapping[str, _Plan], folder: Path) -> dict[str, Table]:
-    """One file per shard, written in a single pass over the rows."""
+def _shards(parts: Sequence[Table], plans: Mapping[str, _Plan]) -> Iterator[tuple[str, pa.Table]]:
+    """The name and rows of each shard, in the order of their names."""
+    for part in parts:
+        rows = part.read()
+        places: dict[str, list[int]] = {}
+        splits, uids = rows.column("split").to_pylist(), rows.column("uid").to_pylist()
+        for index, (split, uid) in enumerate(zip(splits, uids, strict=True)):
+            places.setdefault(shard_name(split, uid, plans[split].count), []).append(index)
+        for name in sorted(places):
+            yield name, rows if len(places) == 1 else rows.take(pa.array(places[name]))
+        part.path.unlink()
+
+
+def _spread(rows: Table, plans: Mapping[str, _Plan], folder: Path) -> list[Table]:
+    """The rows in parts of some megabytes, written in a single pass: one part per shard or per several that
+    follow each other, so that neither the files that are open nor the rows in memory grow with the shards.
+    """
     schema = rows.schema.remove_metadata()
-    writers: dict[str, TableWriter] = {}
+    most = max(1, rows.num_bytes // _PART_BYTES)
+    writers: dict[tuple[str, int], TableWriter] = {}
     with ExitStack() as stack:
         for batch in rows.batches():
-            places: dict[str, list[int]] = {}
+            places: dict[tuple[str, int], list[int]] = {}
             splits, uids = batch.column("split").to_pylist(), batch.column("uid").to_pylist()
             for index, (split, uid) in enumerate(zip(splits, uids, strict=True)):
-                if uid in plans[split].uids:
-                    places.setdefault(shard_name(split, uid, plans[split].count), []).append(index)
-            for name, indices in places.items():
-                if name not in writers:
-                    writers[name] = stack.enter_context(TableWriter(folder / f"{name}.parquet", schema))
-                writers[name].write_batch(batch.take(pa.array(indices)))
-    return {name: writer.table for name, writer in writers.items()}
+                plan = plans[split]
+                if plan.uids is None or uid in plan.uids:
+                    part = shard_of(uid, plan.count) * min(most, plan.count) // plan.count
+                    places.setdefault((split, part), []).append(index)
+            for place, indices in places.items():
+                if place not in writers:
+                    path = folder / f"{place[0]}-{place[1]}.parquet"
+                    writers[place] = stack.enter_context(TableWriter(path, schema, group_rows=_PART_GROUP))
+                writers[place].write_batch(batch.take(pa.array(indices)))
+    return [writers[place].table for place in sorted(writers)]

@@ -6,7 +6,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, TimeoutError
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from rl_assets.progress import Log, Progress
 from rl_assets.rewards.function import RewardFunction, Scored, call
 from rl_assets.rewards.inputs import REWARD_INPUT_SCHEMA
 from rl_assets.store import Table, TableWriter
+from rl_assets.workers import CLUSTER, spread
 
 SCORE_SCHEMA = REWARD_INPUT_SCHEMA.append(pa.field("score", pa.float64())).append(
     pa.field("error", pa.string())
@@ -30,6 +34,8 @@ _LONGEST_ERROR = 500
 _LOAD_SECONDS = 120.0
 _WAITING_PER_WORKER = 64
 _BATCH_ROWS = 1024
+_CLUSTER_ROWS = 8192
+"""Responses of a task on a cluster: so many that the start of a pool does not count."""
 
 Sample = tuple[str, str, Any, Any]
 """data_source, solution_str, ground_truth, extra_info."""
@@ -108,7 +114,7 @@ def score_table(inputs: Table, pool: ScorePool, *, folder: Path, log: Log) -> Ta
     schema = SCORE_SCHEMA.append(pa.field("$extra", pa.string()))
     kinds: dict[str, set[type]] = {}
     with TableWriter(folder / "scored.parquet", schema) as scored:
-        results = pool.score(map(_sample, inputs.rows(size=_BATCH_ROWS)))
+        results = _results(pool, map(_sample, inputs.rows(size=_BATCH_ROWS)), log)
         for batch in inputs.batches(size=_BATCH_ROWS):
             rows = batch.to_pylist()
             for row, result in zip(rows, results, strict=False):
@@ -121,6 +127,19 @@ def score_table(inputs: Table, pool: ScorePool, *, folder: Path, log: Log) -> Ta
             scored.write_rows(rows)
     progress.close()
     return _widen(scored.table, kinds, folder)
+
+
+def _results(pool: ScorePool, samples: Iterable[Sample], log: Log) -> Iterator[Scored]:
+    """One result per sample, in order, from a pool here or from one at every worker of the cluster."""
+    if not os.environ.get(CLUSTER):
+        return pool.score(samples)
+    chunks = iter(partial(lambda rows: list(islice(rows, _CLUSTER_ROWS)), iter(samples)), [])
+    return chain.from_iterable(spread(partial(_scoring, replace(pool, workers=1)), chunks, ["cpu"], log))
+
+
+@contextmanager
+def _scoring(pool: ScorePool, place: str, log: Log) -> Iterator[Callable[[list[Sample]], list[Scored]]]:
+    yield lambda samples: list(pool.score(samples))
 
 
 def _widen(scored: Table, kinds: dict[str, set[type]], folder: Path) -> Table:

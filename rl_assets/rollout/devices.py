@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from rl_assets.progress import Log
+from rl_assets.workers import CLUSTER
 
 
 @contextlib.contextmanager
@@ -47,8 +48,11 @@ def file_lock(name: str, log: Log | None = None) -> Iterator[None]:
 
 
 def device_names(name: str) -> list[str]:
-    """The devices that a setting means: ``auto`` is every CUDA device of this machine, or the CPU."""
-    if name != "auto":
+    """The devices that a setting means: ``auto`` is every CUDA device of this machine, or the CPU.
+
+    Where the work goes to a Ray cluster, ``auto`` stays what it is, for the cluster to decide.
+    """
+    if name != "auto" or os.environ.get(CLUSTER):
         return [name]
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cpu"]
 

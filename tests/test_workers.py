@@ -10,7 +10,7 @@ import pytest
 
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
-from rl_assets.rollout.workers import spread
+from rl_assets.workers import spread
 
 
 @contextmanager

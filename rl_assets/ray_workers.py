@@ -1,0 +1,137 @@
+"""Tasks spread over a Ray cluster (`pip install 'rl-assets[ray]'`)."""
+
+import contextlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from rl_assets.errors import InputError, first_line
+from rl_assets.progress import Log
+from rl_assets.workers import AHEAD, AUTO, CLUSTER, Worker, in_order, limit_threads
+
+_TRIES = 3
+"""How often a task is done again after its worker was lost, before the loss is the caller's error."""
+
+_POLL = 0.5
+
+
+def spread_on_ray(address: str, setup: Any, tasks: Iterable[Any], place: str, log: Log) -> Iterator[Any]:
+    """As `rl_assets.workers.spread`, with one Ray actor per GPU or CPU of the cluster.
+
+    An actor that is lost with its node or process is started again elsewhere, and its task is done again.
+
+    Args:
+        address: of the cluster, as `ray.init` takes it.
+        setup: gives the function that does a task.
+        tasks: what is to be done.
+        place: a CUDA device asks for a GPU per actor, which it then sees as its only one; ``auto`` does so
+            where the cluster has any.
+        log: receives the lines of all workers.
+
+    Raises:
+        InputError: Ray is not installed, no cluster answers, or it has no GPU where one is asked for.
+        ray.exceptions.ActorDiedError: a task lost its worker `_TRIES` times over.
+    """
+    ray = _connected(address)
+    has = ray.cluster_resources()
+    gpu = place.startswith("cuda") or (place == AUTO and has.get("GPU", 0) >= 1)
+    count = int(has.get("GPU" if gpu else "CPU", 0))
+    if not count:
+        raise InputError(
+            field=CLUSTER,
+            found=f"a cluster without a {'GPU' if gpu else 'CPU'} ({address})",
+            expected="one worker at least",
+            remedy="Add a node, or set policy.device to cpu.",
+        )
+    from ray.util.queue import Queue
+
+    lines = Queue(actor_options={"num_cpus": 0})
+    remote = ray.remote(_Actor).options(
+        num_cpus=1, num_gpus=1 if gpu else 0, max_restarts=_TRIES, max_task_retries=_TRIES
+    )
+    log(f"ray: {count} workers at {address}")
+    actors = [remote.remote(setup, "cuda:0" if gpu else "cpu", f"ray {n}", lines) for n in range(count)]
+    free = deque(actors * (AHEAD + 1))
+
+    def submit(task: Any) -> "Future[Any]":
+        actor = free.popleft()
+        future = actor.do.remote(task).future()
+        future.add_done_callback(lambda _: free.append(actor))
+        return future
+
+    with _relayed(lines, log):
+        try:
+            yield from in_order(submit, tasks, count)
+        except ray.exceptions.RayTaskError as error:
+            # The worker's own exception, so that an InputError reads as it would on one machine.
+            raise error.cause from None
+        finally:
+            for actor in actors:
+                ray.kill(actor)
+
+
+def _connected(address: str) -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(
+            field=CLUSTER,
+            found=f"{address!r}, and Ray is not installed",
+            expected="the package ray",
+            remedy="pip install 'rl-assets[ray]', or unset the variable.",
+        ) from error
+    if not ray.is_initialized():
+        try:
+            _knock(address)
+            ray.init(address, log_to_driver=False, configure_logging=False, namespace="rl_assets")
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InputError(
+                field=CLUSTER,
+                found=f"no Ray cluster at {address!r} ({first_line(error)})",
+                expected="the address of a running cluster",
+                remedy="Start one (`ray start --head`), or unset the variable.",
+            ) from error
+    return ray
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens at HOST:PORT: Ray itself would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+@contextlib.contextmanager
+def _relayed(lines: Any, log: Log) -> Iterator[None]:
+    """Hand the workers' lines to `log` for as long as the block runs."""
+    over = threading.Event()
+
+    def relay() -> None:
+        while not over.wait(_POLL):
+            for line in lines.get_nowait_batch(lines.qsize()):
+                log(line)
+
+    listener = threading.Thread(target=relay, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        over.set()
+        listener.join()
+        for line in lines.get_nowait_batch(lines.qsize()):
+            log(line)
+        lines.shutdown()
+
+
+class _Actor:
+    """A worker as an actor. Ray gives it one core, so it computes on one thread."""
+
+    def __init__(self, setup: Any, place: str, name: str, lines: Any) -> None:
+        limit_threads(1)
+        self._worker = Worker(setup, place, lambda line: lines.put(f"[{name}] {line}"))
+
+    def do(self, task: Any) -> Any:
+        return self._worker.do(task)
