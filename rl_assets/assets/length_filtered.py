@@ -2,21 +2,30 @@
 
 import json
 from collections.abc import Iterator
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import numpy as np
+import pyarrow.compute as pc
 
+from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, histogram, last_message, wide_table
-from rl_assets.store import Table, staging
+from rl_assets.assets.display import histogram, last_message, table, wide_table
+from rl_assets.assets.unchanged import step
+from rl_assets.rollout.fingerprint import policy_folder, rendering_files
+from rl_assets.spec import DataSpec
+from rl_assets.store import Table, staging, to_json
 
 if TYPE_CHECKING:
-    from rl_assets.prompts import LengthResult
+    from rl_assets.prompts import LengthResult, Truncation
 
 FITTING = """\
 The accepted rows whose rendered prompt fits `data.max_prompt_length`: chat template, tools and
 generation prompt included. `prompt_ids` are the ids that the rollout generates from; nothing is
-tokenised again."""
+tokenised again. A prompt that the last build rendered alike is not rendered again.
+
+Where `data.truncation` has prompts cut, `uncut_length` says how long one was before."""
 
 OVERLONG = """\
 The accepted rows whose rendered prompt is longer than `data.max_prompt_length`, with their
@@ -34,10 +43,17 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
     """The assets of the length gate, made in one pass over the contract."""
     spec = dataset.spec
     reads = {
-        "policy": spec.policy.path,
         "data": spec.data.model_dump(
-            include={"max_prompt_length", "apply_chat_template_kwargs", "tool_config_path"}
+            include={
+                "max_prompt_length",
+                "filter_overlong_prompts",
+                "truncation",
+                "apply_chat_template_kwargs",
+                "mm_processor_kwargs",
+                "trust_remote_code",
+            }
         ),
+        "media_root": spec.contract.media_root,
     }
 
     @dg.multi_asset(
@@ -46,7 +62,6 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
         outs={
             name: dg.AssetOut(
                 **dataset.describe(name, text, "transformers", "parquet", reads=reads),
-                dagster_type=Table,
                 is_required=name != "length_filtered",
             )
             for name, text in {
@@ -55,13 +70,17 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                 "length_filtered": FITTING,
             }.items()
         },
+        deps=dataset.depends("tokenizer", *(["tool_schemas"] if spec.data.tool_config_path else [])),
+        partitions_def=dataset.partitions,
     )
+    @step(dataset, world=_day, work={"rendered_rows": None, "reused_rows": None, "encoder": None})
     def length_filtered(
-        context: dg.AssetExecutionContext, field_contract: Table
+        dataset: Dataset, context: dg.AssetExecutionContext, field_contract: Table
     ) -> Iterator[dg.MaterializeResult]:
         from rl_assets.prompts import filter_by_length
 
-        limit = spec.data.max_prompt_length
+        data = dataset.spec.data
+        limit = data.max_prompt_length
         with staging(dataset.storage) as folder, refusals():
             result = filter_by_length(
                 field_contract,
@@ -69,15 +88,17 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                 max_prompt_length=limit,
                 folder=folder,
                 log=context.log.info,
+                truncation=_truncation(data),
+                earlier=_last_build(dataset),
             )
             longest = sorted(result.overlong.rows(_LONG_COLUMNS), key=lambda row: -row["prompt_length"])
             parts = {
                 "unrenderable_rows": (result.refused, _refused_metadata(result.refused, dataset)),
-                "overlong_rows": (result.overlong, _overlong_metadata(result.overlong, longest)),
+                "overlong_rows": (result.overlong, _overlong_metadata(result.overlong, longest, dataset)),
                 "length_filtered": (result.kept, _kept_metadata(result, longest, limit, dataset)),
             }
             for name, (rows, metadata) in parts.items():
-                if name == "length_filtered" and longest and not spec.data.filter_overlong_prompts:
+                if name == "length_filtered" and longest and _stops(data):
                     raise dg.Failure(description=_too_long(longest, limit), allow_retries=False)
                 yield dg.MaterializeResult(
                     asset_key=dataset.key(name),
@@ -87,6 +108,27 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                 )
 
     return length_filtered
+
+
+def _truncation(data: DataSpec) -> "Truncation | None":
+    return None if data.filter_overlong_prompts or data.truncation == "error" else data.truncation
+
+
+def _stops(data: DataSpec) -> bool:
+    return not data.filter_overlong_prompts and data.truncation == "error"
+
+
+def _last_build(dataset: Dataset) -> tuple[Table, Table] | None:
+    """The tables whose ids can be used again, where they are there."""
+    kept, overlong = dataset.table("length_filtered"), dataset.table("overlong_rows")
+    return (kept, overlong) if kept.path.exists() and overlong.path.exists() else None
+
+
+def _day(dataset: Dataset) -> str | None:
+    """Today, where the chat template asks for it: its prompts are others tomorrow."""
+    texts = [file.read_bytes() for file in rendering_files(policy_folder(dataset.policy)).values()]
+    texts.append(to_json(dataset.spec.data.apply_chat_template_kwargs).encode())
+    return date.today().isoformat() if any(b"strftime_now" in text for text in texts) else None
 
 
 def _too_long(longest: list[dict[str, Any]], limit: int) -> str:
@@ -99,8 +141,8 @@ def _too_long(longest: list[dict[str, Any]], limit: int) -> str:
             f"{len(longest):,} prompts are longer than data.max_prompt_length ({limit:,} tokens), and "
             "data.filter_overlong_prompts is false:",
             *shown,
-            "Shorten them, raise data.max_prompt_length, or set data.filter_overlong_prompts to true to set "
-            "them aside.",
+            "Shorten them, raise data.max_prompt_length, set data.filter_overlong_prompts to true to set "
+            "them aside, or data.truncation to left, right or middle to cut them.",
         ]
     )
 
@@ -109,15 +151,15 @@ def _refused_metadata(refused: Table, dataset: Dataset) -> dict[str, Any]:
     columns = ["source_file", "source_row", "code", "path", "message"]
     return {
         "dagster/row_count": refused.num_rows,
-        "dagster/column_schema": column_schema(refused.schema),
+        **column_metadata(dataset, "unrenderable_rows", refused.schema),
         "examples": dataset.preview(refused.head(_PREVIEW_ROWS, columns), columns),
     }
 
 
-def _overlong_metadata(overlong: Table, longest: list[dict[str, Any]]) -> dict[str, Any]:
+def _overlong_metadata(overlong: Table, longest: list[dict[str, Any]], dataset: Dataset) -> dict[str, Any]:
     return {
         "dagster/row_count": len(longest),
-        "dagster/column_schema": column_schema(overlong.schema),
+        **column_metadata(dataset, "overlong_rows", overlong.schema),
         "longest": wide_table(longest[:_PREVIEW_ROWS], _LONG_COLUMNS),
     }
 
@@ -125,17 +167,45 @@ def _overlong_metadata(overlong: Table, longest: list[dict[str, Any]]) -> dict[s
 def _kept_metadata(
     result: "LengthResult", longest: list[dict[str, Any]], limit: int, dataset: Dataset
 ) -> dict[str, Any]:
-    kept = result.kept.read(["prompt_length"]).column(0).to_pylist()
+    lengths = result.kept.read(["prompt_length", "uncut_length"])
+    kept = pc.coalesce(lengths["uncut_length"], lengths["prompt_length"]).to_pylist()
     overlong = [row["prompt_length"] for row in longest]
     return {
         "dagster/row_count": len(kept),
-        "dagster/column_schema": column_schema(result.kept.schema),
+        **column_metadata(dataset, "length_filtered", result.kept.schema),
         "overlong": len(overlong),
         "unrenderable": result.refused.num_rows,
+        "cut": result.cut,
         "longest_prompt": max(kept, default=0),
         "prompt_lengths": histogram({"kept": kept, "overlong": overlong}, "prompt length in tokens", limit),
+        "quantiles": _quantiles([*kept, *overlong]),
+        "other_limits": _other_limits([*kept, *overlong], limit),
+        "rendered_rows": result.rendered,
+        "reused_rows": result.reused,
+        **({"encoder": result.encoder} if result.encoder else {}),
+        **({"encoder_fallback": result.slower} if result.slower else {}),
         "preview": _preview(result.kept, dataset),
     }
+
+
+def _quantiles(lengths: list[int]) -> dg.TableMetadataValue:
+    """Of all rendered prompts, fitting or not, before any cut."""
+    shares = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    rows = [
+        {"quantile": name, "tokens": int(np.quantile(lengths, share, method="inverted_cdf"))}
+        for name, share in shares.items()
+        if lengths
+    ]
+    return table(rows, ["quantile", "tokens"])
+
+
+def _other_limits(lengths: list[int], limit: int) -> dg.TableMetadataValue:
+    """How many rows would fit other values of `data.max_prompt_length`."""
+    rows = [
+        {"max_prompt_length": other, "kept": sum(length <= other for length in lengths)}
+        for other in (max(limit // 2, 1), limit, 2 * limit)
+    ]
+    return table(rows, ["max_prompt_length", "kept"])
 
 
 def _preview(kept: Table, dataset: Dataset) -> dg.MarkdownMetadataValue:

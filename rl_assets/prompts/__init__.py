@@ -4,7 +4,13 @@ There is one render function, `PromptRenderer.render`. The length gate stores th
 shards and the rollout use those ids: nothing is rendered or tokenised twice.
 """
 
-from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA, LengthResult, filter_by_length
+from rl_assets.prompts.length import (
+    LENGTH_FILTERED_SCHEMA,
+    OVERLONG_SCHEMA,
+    LengthResult,
+    Truncation,
+    filter_by_length,
+)
 from rl_assets.prompts.render import PromptRenderer, Rendered, RenderStamp
 from rl_assets.prompts.tools import load_tool_schemas
 
@@ -15,6 +21,7 @@ __all__ = [
     "PromptRenderer",
     "RenderStamp",
     "Rendered",
+    "Truncation",
     "filter_by_length",
     "load_tool_schemas",
 ]

@@ -1,47 +1,87 @@
 """The length gate: which accepted rows fit once their prompt is rendered."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
-from rl_assets.contract import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, reject
+from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, reject
 from rl_assets.progress import Log, Progress
-from rl_assets.prompts.render import PromptRenderer, Rendered
+from rl_assets.prompts.encoding import Encoded
+from rl_assets.prompts.measure import Job, Measured, measure_all, media_counts
+from rl_assets.prompts.render import FastPathDiffersError, PromptRenderer, Rendered
+from rl_assets.prompts.reuse import Earlier, merge
 from rl_assets.store import Table, TableWriter, to_json
 
-LENGTH_FILTERED_SCHEMA = ROW_SCHEMA.append(
-    pa.field("prompt_ids", pa.list_(pa.int32()), nullable=False)
-).append(pa.field("prompt_length", pa.int32(), nullable=False))
+Truncation = Literal["left", "right", "middle"]
 
-OVERLONG_SCHEMA = ROW_SCHEMA.append(pa.field("prompt_length", pa.int32(), nullable=False))
+_IDS = pa.list_(pa.int32())
+
+LENGTH_FILTERED_SCHEMA = (
+    ROW_SCHEMA.append(pa.field("prompt_ids", _IDS, nullable=False))
+    .append(pa.field("prompt_length", pa.int32(), nullable=False))
+    .append(pa.field("uncut_length", pa.int32()))
+)
+"""`prompt_length` counts `prompt_ids`; `uncut_length` is the length before they were cut, else null."""
+
+OVERLONG_SCHEMA = ROW_SCHEMA.append(pa.field("prompt_ids", _IDS)).append(
+    pa.field("prompt_length", pa.int32(), nullable=False)
+)
+"""`prompt_ids` are kept up to twice the limit, so that a limit raised to that renders nothing again, and null
+beyond, so that a row of a million tokens does not weigh more than it is worth."""
 
 _STAMP_KEY = b"rl_assets.render_stamp"
-_BATCH_ROWS = 1024
+_MADE_KEY = b"rl_assets.made"
+_BATCH_ROWS = 2048
 
 
 @dataclass(frozen=True)
 class LengthResult:
-    """Three tables that together hold every row of the contract exactly once.
+    """Three tables that together hold every row of the contract exactly once, and how they came about.
 
     Attributes:
-        kept: rows that fit, with `prompt_ids` and `prompt_length`; the render stamp is in its metadata.
+        kept: rows that fit or were cut, with `prompt_ids` and `prompt_length`; the render stamp is in its
+            metadata.
         overlong: rows that do not fit, with their `prompt_length`.
         refused: rows whose prompt could not be rendered, each with the reason; not overlong, but broken.
+        rendered: rows that were rendered, refused ones among them.
+        reused: rows whose ids are those of the last build.
+        cut: rows whose ids were cut to the limit.
+        encoder: the back end that made the ids; None where nothing was rendered.
+        slower: why it is not the fast one, where it is not.
     """
 
     kept: Table
     overlong: Table
     refused: Table
+    rendered: int
+    reused: int
+    cut: int
+    encoder: str | None
+    slower: str | None
 
 
 def filter_by_length(
-    contract: Table, renderer: PromptRenderer, *, max_prompt_length: int, folder: Path, log: Log
+    contract: Table,
+    renderer: PromptRenderer,
+    *,
+    max_prompt_length: int,
+    folder: Path,
+    log: Log,
+    truncation: Truncation | None = None,
+    earlier: tuple[Table, Table] | None = None,
 ) -> LengthResult:
     """Render every accepted row once and sort it by whether it fits.
+
+    Rows that the last build rendered under the same stamp are not rendered again, whatever its limit was;
+    where the chat template asks for the date, only on the same day.
 
     Args:
         contract: the accepted rows (`ROW_SCHEMA`).
@@ -49,30 +89,22 @@ def filter_by_length(
         max_prompt_length: longest prompt in tokens; one of exactly this length is kept.
         folder: where the three tables are written.
         log: receives progress lines.
+        truncation: where to take tokens away from a text prompt that is too long (verl's
+            `postprocess_data`): `left` keeps its end, `right` its beginning, `middle` both. None cuts
+            nothing. A prompt with media is never cut.
+        earlier: `kept` and `overlong` of the last build, which are read before anything is returned.
     """
-    stamp = {_STAMP_KEY: to_json(dict(renderer.stamp.parts)).encode()}
-    progress = Progress(log, "length gate", contract.num_rows, "rows")
-    with (
-        TableWriter(folder / "length_filtered.parquet", LENGTH_FILTERED_SCHEMA.with_metadata(stamp)) as kept,
-        TableWriter(folder / "overlong_rows.parquet", OVERLONG_SCHEMA) as overlong,
-        TableWriter(folder / "unrenderable_rows.parquet", REJECT_SCHEMA) as refused,
-    ):
-        for batch in contract.batches(size=_BATCH_ROWS):
-            records = batch.to_pylist()
-            fitting, long, broken = [], [], []
-            for record, rendered in zip(records, _render(records, renderer), strict=True):
-                if rendered.ids is None:
-                    broken.append(_refuse(record, rendered.error))
-                elif (length := len(rendered.ids)) <= max_prompt_length:
-                    fitting.append({**record, "prompt_ids": rendered.ids, "prompt_length": length})
-                else:
-                    long.append({**record, "prompt_length": length})
-            kept.write_rows(fitting)
-            overlong.write_rows(long)
-            refused.write_rows(broken)
-            progress.add(len(records))
-    progress.close()
-    return LengthResult(kept.table, overlong.table, refused.table)
+    gate = _Gate(contract, renderer, max_prompt_length, truncation, folder, log)
+    try:
+        return gate.run(earlier)
+    except FastPathDiffersError as difference:
+        log(
+            f"length gate: {difference}, so all prompts are rendered again by transformers alone, several "
+            "times slower; please report the policy's tokenizer and template to rl-assets"
+        )
+        plain = replace(renderer, fast=False)
+        result = replace(gate, renderer=plain).run(earlier)
+        return replace(result, slower=str(difference))
 
 
 def render_stamp(length_filtered: Table) -> dict[str, str]:
@@ -80,21 +112,198 @@ def render_stamp(length_filtered: Table) -> dict[str, str]:
     return json.loads((length_filtered.schema.metadata or {}).get(_STAMP_KEY, b"{}"))
 
 
-def _render(records: list[dict[str, Any]], renderer: PromptRenderer) -> Iterator[Rendered]:
-    """One result per record, in order; rows with media are not given to the template."""
-    texts = [record for record in records if not _media(record)]
-    rendered = iter(renderer.render([json.loads(record["prompt"]) for record in texts]))
-    for record in records:
-        yield Rendered() if _media(record) else next(rendered)
+@dataclass(frozen=True)
+class _Gate:
+    contract: Table
+    renderer: PromptRenderer
+    limit: int
+    truncation: Truncation | None
+    folder: Path
+    log: Log
+
+    def run(self, tables: tuple[Table, Table] | None) -> LengthResult:
+        if self.renderer.template.asks_for_date and "date_string" not in self.renderer.template_kwargs:
+            self.log(
+                "length gate: the chat template writes today's date into prompts, so all are rendered and "
+                "rolled out again every day; where it reads `date_string`, set that in "
+                "data.apply_chat_template_kwargs to keep them"
+            )
+        earlier = self._earlier(tables)
+        total = self.contract.num_rows
+        progress = Progress(self.log, "length gate", total, "rows")
+        reused = cut = 0
+        with (
+            self._writer("length_filtered", LENGTH_FILTERED_SCHEMA) as kept,
+            self._writer("overlong_rows", OVERLONG_SCHEMA) as overlong,
+            self._writer("unrenderable_rows", REJECT_SCHEMA) as refused,
+            _Background() as writing,
+        ):
+            for job, measured in measure_all(self._jobs(earlier), self.renderer, total, self.log):
+                encoded, lengths = merge(earlier, job.earlier, measured.encoded)
+                problems = _in_batch(job, measured)
+                long = lengths > self.limit
+                fits = ~long
+                fits[list(problems)] = False
+                cuts = long & (media_counts(job.batch) == 0) if self.truncation else np.zeros_like(long)
+                writing.do(kept.write_batch, self._fitting(job.batch, encoded, lengths, fits | cuts, cuts))
+                writing.do(overlong.write_batch, self._overlong(job.batch, encoded, lengths, long & ~cuts))
+                refused.write_rows(
+                    _refuse(job.batch.slice(index, 1).to_pylist()[0], why) for index, why in problems.items()
+                )
+                reused += int((job.earlier >= 0).sum())
+                cut += int(cuts.sum())
+                progress.add(job.batch.num_rows)
+        progress.close()
+        encoder = self.renderer.encoder if reused < total else None
+        if encoder is not None and encoder.reason and self.renderer.fast:
+            self.log(f"length gate: encoded with tokenizers, slower than with fastokens: {encoder.reason}")
+        return LengthResult(
+            kept.table,
+            overlong.table,
+            refused.table,
+            rendered=total - reused,
+            reused=reused,
+            cut=cut,
+            encoder=encoder.name if encoder else None,
+            slower=encoder.reason if encoder else None,
+        )
+
+    def _jobs(self, earlier: Earlier) -> Iterator[Job]:
+        for batch in _ahead(self.contract.batches(size=_BATCH_ROWS)):
+            yield Job(batch, earlier.find(batch))
+
+    def _fitting(
+        self, batch: pa.RecordBatch, encoded: Encoded, lengths: np.ndarray, keep: np.ndarray, cuts: np.ndarray
+    ) -> pa.RecordBatch:
+        if cuts.any():
+            assert self.truncation is not None
+            rows = encoded.split()
+            for index in np.flatnonzero(cuts).tolist():
+                rows[index] = cut_ids(rows[index], self.limit, self.truncation)
+            encoded = Encoded.of(rows)
+        columns = {
+            "prompt_ids": _list_array(encoded),
+            "prompt_length": pa.array(encoded.lengths.astype(np.int32)),
+            "uncut_length": pa.array(lengths.astype(np.int32), mask=~cuts),
+        }
+        return _with(batch, columns, keep)
+
+    def _overlong(
+        self, batch: pa.RecordBatch, encoded: Encoded, lengths: np.ndarray, long: np.ndarray
+    ) -> pa.RecordBatch:
+        known = (encoded.lengths == lengths) & (lengths <= self._ids_up_to)
+        columns = {
+            "prompt_ids": _list_array(encoded, ~known),
+            "prompt_length": pa.array(lengths.astype(np.int32)),
+        }
+        return _with(batch, columns, long)
+
+    @property
+    def _ids_up_to(self) -> int:
+        return 2 * self.limit
+
+    def _writer(self, name: str, schema: pa.Schema) -> TableWriter:
+        metadata = {_STAMP_KEY: to_json(self._stamp).encode(), _MADE_KEY: to_json(self._made).encode()}
+        return TableWriter(self.folder / f"{name}.parquet", schema.with_metadata(metadata))
+
+    @property
+    def _stamp(self) -> dict[str, str]:
+        return dict(self.renderer.stamp.parts)
+
+    @property
+    def _made(self) -> dict[str, Any]:
+        """What the ids in a table depend on besides the stamp: how they were cut and, maybe, the day."""
+        return {
+            "cut": [self.truncation, self.limit] if self.truncation else None,
+            "day": date.today().isoformat() if self.renderer.template.asks_for_date else None,
+        }
+
+    def _earlier(self, tables: tuple[Table, Table] | None) -> Earlier:
+        earlier = Earlier(self.folder / "earlier.ids")
+        for table in tables or ():
+            try:
+                metadata = table.schema.metadata or {}
+                stamp, made = (json.loads(metadata.get(key, b"{}")) for key in (_STAMP_KEY, _MADE_KEY))
+                if stamp == self._stamp and "day" in made and made["day"] == self._made["day"]:
+                    earlier.add(
+                        table,
+                        without_ids_beyond=None if self.truncation else self._ids_up_to,
+                        cut_alike=made["cut"] == self._made["cut"],
+                    )
+            except (OSError, pa.ArrowException) as error:  # the last build is a help, not a need
+                self.log(f"length gate: {table.path} is not used again, it cannot be read ({error})")
+        return earlier
 
 
-def _media(record: dict[str, Any]) -> int:
-    return sum(len(record[column] or ()) for column in MEDIA_COLUMNS)
+class _Background:
+    """Work done in order by one other thread while this one renders: Arrow holds no lock on Python."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> "_Background":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=kind is not None)
+        if kind is None:
+            for future in self._waiting:
+                future.result()
+
+    def do(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Queue work; an error of earlier work is raised here or at the end."""
+        self._waiting.append(self._thread.submit(work, *arguments))
+        if len(self._waiting) > 8:
+            self._waiting.popleft().result()
 
 
-def _refuse(record: dict[str, Any], error: str | None) -> dict[str, Any]:
-    if error is not None:
-        return reject(record, [("render.template_error", "prompt", f"the chat template refuses it: {error}")])
-    column = next(column for column in MEDIA_COLUMNS if record[column])
-    message = f"the row has {_media(record)} media, and prompts are rendered as text only"
-    return reject(record, [("render.media_unsupported", column, message)])
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches, the next of which is read while one is in use."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, batches, None)
+            yield batch
+
+
+def cut_ids(ids: np.ndarray, limit: int, truncation: Truncation) -> np.ndarray:
+    """At most `limit` ids, as verl's `postprocess_data` cuts them: `left` keeps the last, `right` the first,
+    `middle` the first `limit // 2` and the last of the others."""
+    if len(ids) <= limit:
+        return ids
+    if truncation == "left":
+        return ids[-limit:]
+    if truncation == "right":
+        return ids[:limit]
+    half = limit // 2
+    return np.concatenate([ids[:half], ids[half - limit :]])
+
+
+def _in_batch(job: Job, measured: Measured) -> dict[int, Rendered]:
+    """The refused rows by their position in the whole batch."""
+    if not measured.refused:
+        return {}
+    places = np.flatnonzero(job.earlier < 0).tolist()
+    return {places[index]: why for index, why in sorted(measured.refused.items())}
+
+
+def _list_array(encoded: Encoded, null: np.ndarray | None = None) -> pa.ListArray:
+    offsets = np.concatenate([[0], np.cumsum(encoded.lengths)]).astype(np.int32)
+    mask = None if null is None else pa.array(null)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(encoded.ids), type=_IDS, mask=mask)
+
+
+def _with(batch: pa.RecordBatch, columns: dict[str, pa.Array], keep: np.ndarray) -> pa.RecordBatch:
+    """The rows of `batch` that are kept, with further columns."""
+    for name, values in columns.items():
+        batch = batch.append_column(name, values)
+    return batch if keep.all() else batch.filter(pa.array(keep))
+
+
+def _refuse(record: dict[str, Any], why: Rendered) -> dict[str, Any]:
+    assert why.code is not None
+    message = why.error or ""
+    if why.code == "render.template_error":
+        message = f"the chat template refuses it: {message}"
+    return reject(record, [(why.code, why.path, message)])

@@ -7,12 +7,19 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from rl_assets.contract.media import PLACEHOLDERS
+
 _WORDS = ("image", "video", "audio", "vision")
 
 
 def media_tokens(special: Iterable[str]) -> tuple[str, ...]:
-    """Those of a tokenizer's special tokens that stand for media, sorted."""
-    return tuple(sorted({token for token in special if any(word in token.lower() for word in _WORDS)}))
+    """Those of a tokenizer's special tokens that stand for media, sorted.
+
+    A row's own placeholders are not among them, though LLaVA's token is one (`<image>`): the contract counts
+    them.
+    """
+    marks = {token for token in special if any(word in token.lower() for word in _WORDS)}
+    return tuple(sorted(marks - set(PLACEHOLDERS.values())))
 
 
 def read_media_tokens(folder: Path) -> tuple[str, ...]:

@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from rl_assets.errors import InputError, first_line
+from rl_assets.prompts.encoding import Encoded, TokenEncoder
+from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
 from rl_assets.store import canonical_json, digest_bytes, digest_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Messages = list[dict[str, Any]]
+    from rl_assets.prompts.multimodal import MediaRenderer
 
 
 @dataclass(frozen=True)
@@ -20,11 +26,15 @@ class Rendered:
 
     Attributes:
         ids: token ids of the rendered prompt, generation prompt included; None when it did not render.
-        error: the template's own message; None when it rendered.
+        error: what is wrong, such as the template's own message; None when it rendered.
+        code: the reason, a key of `CODES` such as ``render.template_error``; None when it rendered.
+        path: the field at fault where it did not render.
     """
 
     ids: list[int] | None = None
     error: str | None = None
+    code: str | None = None
+    path: str = "prompt"
 
 
 @dataclass(frozen=True)
@@ -61,124 +71,208 @@ class RenderStamp:
             )
 
 
+class FastPathDiffersError(Exception):
+    """A prompt of the sample has other ids by the fast path than by `apply_chat_template`."""
+
+
 @dataclass(frozen=True)
 class PromptRenderer:
     """Renders messages with a tokenizer's chat template and encodes the result.
 
     The ids equal those of `tokenizer.apply_chat_template(messages, tokenize=True,
     add_generation_prompt=True, tools=…, **template_kwargs)`: special tokens come from the template alone,
-    so a template that writes the BOS token gets it once.
+    so a template that writes the BOS token gets it once. The template is compiled once and the ids come from
+    the fastest back end that agrees with the tokenizer; `verify` holds a prompt against that call.
+
+    Attributes:
+        tokenizer: the policy's.
+        tools: function schemas for every prompt that brings none of its own.
+        template_kwargs: variables for the template.
+        media: renders the rows that have media; None where the policy reads none.
+        fast: False renders and encodes by `apply_chat_template` alone.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
-    tools: Sequence[dict[str, Any]] | None = None
+    tools: Tools = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    media: "MediaRenderer | None" = None
+    fast: bool = True
 
     @classmethod
     def load(
         cls,
         path: str | Path,
         *,
-        tools: Sequence[dict[str, Any]] | None = None,
+        tools: Tools = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
         trust_remote_code: bool = False,
+        root: Path = Path(),
+        media_root: str | None = None,
     ) -> Self:
-        """A renderer with the tokenizer of the policy at `path` (a folder or a hub id).
+        """A renderer with the tokenizer and, where it has one, the processor of the policy at `path`.
+
+        Args:
+            path: a folder or a hub id.
+            tools: function schemas for every prompt that brings none of its own.
+            template_kwargs: variables for the chat template.
+            mm_processor_kwargs: arguments of the processor.
+            trust_remote_code: lets the policy's repository run code of its own.
+            root: the project's top folder, which the raw files of rows are relative to.
+            media_root: folder that media paths are relative to; None is the folder of the raw file.
 
         Raises:
-            InputError: the tokenizer does not load, or has no chat template, or `template_kwargs` sets an
-                argument that the renderer sets itself.
+            InputError: the tokenizer or the processor does not load, there is no chat template, or
+                `template_kwargs` sets an argument that the renderer sets itself or holds what is no JSON.
         """
-        from transformers import AutoTokenizer
+        from rl_assets.prompts.multimodal import load_media_renderer
 
-        if isinstance(path, Path) and not path.is_dir():
-            raise InputError(
-                file=path,
-                field="policy.path",
-                found="no such folder",
-                expected="a policy's folder, or a hub id",
-                remedy="Check the path; `make setup` makes the demo policy.",
-            )
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=trust_remote_code)
-        except Exception as error:  # whatever a damaged or absent checkpoint makes the library raise
-            raise InputError(
-                file=path,
-                field="policy.path",
-                found=f"a policy whose tokenizer does not load ({first_line(error)})",
-                expected="a folder with tokenizer.json and a chat template, or a hub id",
-                remedy="Check the path; `make setup` makes the demo policy.",
-            ) from error
-        if not tokenizer.chat_template:
-            raise InputError(
-                file=path,
-                field="chat_template",
-                found="none",
-                expected="a chat template beside the tokenizer",
-                remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder.",
-            )
-        reserved = {"add_generation_prompt", "tokenize", "tools", "return_dict", "return_tensors"}
-        if clash := reserved & set(template_kwargs or {}):
-            raise InputError(
-                field="data.apply_chat_template_kwargs",
-                found=f"{', '.join(sorted(clash))}",
-                expected="arguments of the template itself",
-                remedy="Take these out: the renderer sets them.",
-            )
-        return cls(tokenizer, tools, dict(template_kwargs or {}))
+        kwargs = dict(template_kwargs or {})
+        _check_kwargs(kwargs)
+        tokenizer = _load_tokenizer(path, trust_remote_code)
+        media = load_media_renderer(
+            path,
+            tools=tools,
+            template_kwargs=kwargs,
+            mm_processor_kwargs=dict(mm_processor_kwargs or {}),
+            trust_remote_code=trust_remote_code,
+            root=root,
+            media_root=media_root,
+        )
+        return cls(tokenizer, tools, kwargs, media)
 
-    @property
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A compiled template and a Rust tokenizer are not pickled: another process makes its own.
+        return type(self), (self.tokenizer, self.tools, self.template_kwargs, self.media, self.fast)
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """Messages to text."""
+        return ChatTemplate(self.tokenizer, self.template_kwargs, fast=self.fast)
+
+    @cached_property
+    def encoder(self) -> TokenEncoder:
+        """Text to ids."""
+        return TokenEncoder(self.tokenizer, fast=self.fast)
+
+    @cached_property
     def stamp(self) -> RenderStamp:
-        """Digests of tokenizer, chat template, template arguments and tools."""
+        """Digests of tokenizer, chat template, template arguments, tools, and what media are made with."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         vocabulary = backend.to_str() if backend is not None else canonical_json(self.tokenizer.get_vocab())
+        special = canonical_json(self.tokenizer.special_tokens_map)
         return RenderStamp(
             {
-                "tokenizer": digest_bytes(vocabulary.encode()),
+                "tokenizer": digest_bytes(f"{vocabulary}{special}".encode()),
                 "chat_template": digest_json(self.tokenizer.chat_template),
                 "template_kwargs": digest_json(dict(self.template_kwargs)),
                 "tools": digest_json(None if self.tools is None else list(self.tools)),
+                **(self.media.stamp_parts if self.media else {}),
             }
         )
 
-    def render(self, prompts: Sequence[Messages]) -> list[Rendered]:
-        """Render and encode a batch; a prompt that its template refuses does not harm the others.
+    def render(self, prompts: Sequence[Messages], tools: Sequence[Tools] | None = None) -> list[Rendered]:
+        """Render and encode text prompts; one that its template refuses does not harm the others.
 
         A key of a message that is null is absent for the template.
-        """
-        prompts = [[_present(message) for message in messages] for messages in prompts]
-        try:
-            texts: list[str | None] = list(self._template(prompts))
-            errors: dict[int, str] = {}
-        except Exception:  # a template raises what it likes; find out which prompt it was
-            texts, errors = self._one_by_one(prompts)
-        rendered = [text for text in texts if text is not None]
-        encoded = iter(self.tokenizer(rendered, add_special_tokens=False)["input_ids"] if rendered else [])
-        return [
-            Rendered(error=errors[index]) if text is None else Rendered(ids=next(encoded))
-            for index, text in enumerate(texts)
-        ]
 
-    def _template(self, prompts: Sequence[Messages]) -> list[str]:
-        return self.tokenizer.apply_chat_template(
-            prompts,
-            tokenize=False,
-            add_generation_prompt=True,
-            tools=None if self.tools is None else list(self.tools),
-            **self.template_kwargs,
+        Args:
+            prompts: the messages of each.
+            tools: per prompt function schemas of its own; None where it takes the renderer's.
+        """
+        encoded, refused = self.render_batch(prompts, tools)
+        return [refused.get(index) or Rendered(ids=ids.tolist()) for index, ids in enumerate(encoded.split())]
+
+    def render_batch(
+        self, prompts: Sequence[Messages], tools: Sequence[Tools] | None = None
+    ) -> tuple[Encoded, dict[int, Rendered]]:
+        """As `render`, the ids in arrays: those of each prompt, none for one that was refused, and the
+        refused by their position."""
+        texts: list[str] = []
+        refused: dict[int, Rendered] = {}
+        schemas = repeat(self.tools) if tools is None else map(self._tools, tools)
+        for index, (messages, tools_) in enumerate(zip(prompts, schemas, strict=False)):
+            try:
+                texts.append(self.template.render(messages, tools_))
+            except Exception as error:  # a template raises what it likes
+                texts.append("")
+                refused[index] = Rendered(error=first_line(error), code="render.template_error")
+        encoded = self.encoder.encode(texts)
+        if not encoded.lengths.all():
+            for index in np.flatnonzero(encoded.lengths == 0).tolist():
+                refused.setdefault(index, Rendered(error="it renders to nothing", code="render.empty_prompt"))
+        return encoded, refused
+
+    def verify(self, messages: Messages, tools: Tools, ids: np.ndarray) -> None:
+        """Hold the ids of a prompt against those that transformers gives by itself.
+
+        Raises:
+            FastPathDiffersError: they are others; the message says whether text or ids differ.
+        """
+        tools = self._tools(tools)
+        text = self.template.render_plainly(messages, tools)
+        if np.array_equal(self.encoder.encode_plainly([text]).ids, ids):
+            return
+        same = text == self.template.render(messages, tools)
+        raise FastPathDiffersError(
+            f"{self.encoder.name} gives other ids than tokenizers"
+            if same
+            else "the compiled chat template gives another text than apply_chat_template"
         )
 
-    def _one_by_one(self, prompts: Sequence[Messages]) -> tuple[list[str | None], dict[int, str]]:
-        texts: list[str | None] = []
-        errors: dict[int, str] = {}
-        for index, messages in enumerate(prompts):
-            try:
-                texts.extend(self._template([messages]))
-            except Exception as error:  # as above
-                texts.append(None)
-                errors[index] = first_line(error)
-        return texts, errors
+    def _tools(self, own: Tools) -> Tools:
+        return self.tools if own is None else own
 
 
-def _present(message: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if value is not None}
+def _check_kwargs(kwargs: Mapping[str, Any]) -> None:
+    setting = "data.apply_chat_template_kwargs"
+    reserved = {"add_generation_prompt", "tokenize", "tools", "return_dict", "return_tensors"}
+    if clash := reserved & set(kwargs):
+        raise InputError(
+            field=setting,
+            found=", ".join(sorted(clash)),
+            expected="arguments of the template itself",
+            remedy="Take these out: the renderer sets them.",
+        )
+    for name, value in kwargs.items():
+        try:
+            canonical_json(value)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                field=f"{setting}.{name}",
+                found=f"a {type(value).__name__}",
+                expected="text, a number, true, false, null, or lists and objects of these",
+                remedy="Put a date into quotes, so that YAML takes it as text.",
+            ) from error
+
+
+def _load_tokenizer(path: str | Path, trust_remote_code: bool) -> "PreTrainedTokenizerBase":
+    from transformers import AutoTokenizer
+
+    if isinstance(path, Path) and not path.is_dir():
+        raise InputError(
+            file=path,
+            field="policy.path",
+            found="no such folder",
+            expected="a policy's folder, or a hub id",
+            remedy="Check the path; `make setup` makes the demo policy.",
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=trust_remote_code)
+    except Exception as error:  # whatever a damaged or absent checkpoint makes the library raise
+        raise InputError(
+            file=path,
+            field="policy.path",
+            found=f"a policy whose tokenizer does not load ({first_line(error)})",
+            expected="a folder with tokenizer.json and a chat template, or a hub id",
+            remedy="Check the path; `make setup` makes the demo policy.",
+        ) from error
+    if not tokenizer.chat_template:
+        raise InputError(
+            file=path,
+            field="chat_template",
+            found="none",
+            expected="a chat template beside the tokenizer",
+            remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder.",
+        )
+    return tokenizer

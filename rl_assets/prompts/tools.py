@@ -1,11 +1,16 @@
-"""Tool schemas from a file in verl's form, as the chat template receives them."""
+"""Tool schemas, from a file in verl's form or a row's own, as the chat template receives them."""
 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
+from rl_assets.contract.jsontext import decode, describe
 from rl_assets.errors import InputError
+
+_TOOLS = "tools"
 
 
 def load_tool_schemas(path: Path) -> list[dict[str, Any]]:
@@ -52,6 +57,36 @@ def _schema(path: Path, index: int, entry: Any) -> dict[str, Any]:
             remedy="Give the tool its function schema; schemas that a tool class builds in code are not run.",
         )
     return without_nulls(schema)
+
+
+def row_tools(extra_columns: pa.Array) -> tuple[list[list[dict[str, Any]] | None] | None, dict[int, str]]:
+    """The function schemas that rows bring in a column `tools` of their own.
+
+    Args:
+        extra_columns: that column of the contract's rows, JSON text.
+
+    Returns:
+        Per row its schemas, None where it has none (for all, where no row has any); and by the row's position
+        what was found where it is no list of function schemas.
+    """
+    candidates = pc.match_substring(extra_columns, f'"{_TOOLS}":').to_numpy(zero_copy_only=False).nonzero()[0]
+    tools: list[list[dict[str, Any]] | None] = [None] * len(extra_columns)
+    wrong: dict[int, str] = {}
+    for index in candidates.tolist():
+        found = decode(extra_columns[index].as_py()).get(_TOOLS)
+        if found is None:
+            continue
+        if not isinstance(found, list):
+            wrong[index] = describe(found)
+        elif bad := [schema for schema in found if not _is_schema(schema)]:
+            wrong[index] = f"a list with {describe(bad[0])} in it"
+        else:
+            tools[index] = found
+    return (tools if any(own is not None for own in tools) else None), wrong
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("function"), dict)
 
 
 def without_nulls(value: Any) -> Any:

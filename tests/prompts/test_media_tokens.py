@@ -31,3 +31,7 @@ def test_a_policy_that_cannot_be_read_has_none_here(tmp_path: Path) -> None:
     assert read_media_tokens(tmp_path) == ()
     (tmp_path / "tokenizer.json").write_text("{")
     assert read_media_tokens(tmp_path) == ()
+
+
+def test_a_token_that_is_a_rows_own_placeholder_is_not_among_them() -> None:
+    assert media_tokens(["<image>", "<image_soft_token>"]) == ("<image_soft_token>",)

@@ -1,6 +1,8 @@
 """Rendering: the ids that are stored are the ids that the chat template gives."""
 
+from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import AutoTokenizer
@@ -140,3 +142,31 @@ def test_a_changed_template_changes_the_stamp(renderer: PromptRenderer, strict: 
 def test_data_without_a_stamp_is_refused(renderer: PromptRenderer) -> None:
     with pytest.raises(InputError, match="chat template and template kwargs and tokenizer and tools"):
         renderer.stamp.require({}, "a shard")
+
+
+def test_another_tokenizer_file_changes_the_stamp(
+    policy: Path, renderer: PromptRenderer, tmp_path: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="another tokenizer,"):
+        PromptRenderer.load(tmp_path).stamp.require(renderer.stamp.parts, "a shard")
+
+
+def test_another_bos_token_changes_the_stamp(policy: Path, renderer: PromptRenderer) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(policy, bos_token="<|endoftext|>")
+    with pytest.raises(InputError, match="another tokenizer,"):
+        PromptRenderer(tokenizer).stamp.require(renderer.stamp.parts, "a shard")
+
+
+def test_another_processor_changes_the_stamp(renderer: PromptRenderer) -> None:
+    media = SimpleNamespace(stamp_parts={"image_processor": "0" * 32})
+    with_media = PromptRenderer(renderer.tokenizer, media=media)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="another image processor,"):
+        with_media.stamp.require(renderer.stamp.parts, "a shard")
+
+
+def test_a_template_argument_that_is_no_json_is_refused_by_name(policy: Path) -> None:
+    with pytest.raises(InputError, match=r"apply_chat_template_kwargs\.day.*found a date.*quotes"):
+        PromptRenderer.load(policy, template_kwargs={"day": date(2026, 1, 1)})

@@ -1,0 +1,221 @@
+"""Batches of contract rows to token ids, in this process or, where there is enough to do, in several."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rl_assets.contract import MEDIA_COLUMNS, decode_row
+from rl_assets.contract.jsontext import decode
+from rl_assets.progress import Log
+from rl_assets.prompts.encoding import Encoded
+from rl_assets.prompts.render import PromptRenderer, Rendered
+from rl_assets.prompts.tools import row_tools
+from rl_assets.workers import CLUSTER, cores, spread
+
+_TEXT_COLUMNS = ["prompt", "extra_columns"]
+_PART = '"type":"'
+_MEDIA_PART = '"type":"(image|video|audio)"'
+_FIRST_SAMPLE = 64
+_POOL_START = 5.0
+"""Seconds that worker processes need before their first row, about: each imports transformers."""
+_TIMED = 1.0
+"""Seconds of work by which the rest is estimated."""
+
+
+class Measured(NamedTuple):
+    """What became of the rows of a batch.
+
+    Attributes:
+        encoded: the ids of each row, none for a refused one.
+        refused: the rows that have no prompt, by their position, each with its reason.
+    """
+
+    encoded: Encoded
+    refused: dict[int, Rendered]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A batch of rows, and those of them that are to be rendered.
+
+    Attributes:
+        batch: the rows, whole.
+        earlier: per row its position among the rows that were rendered before, or -1.
+    """
+
+    batch: pa.RecordBatch
+    earlier: np.ndarray
+
+    @property
+    def todo(self) -> pa.RecordBatch:
+        """The rows to render, with no more columns than that takes."""
+        missing = self.earlier < 0
+        names = self.batch.schema.names if media_counts(self.batch).any() else _TEXT_COLUMNS
+        rows = self.batch.select(names)
+        return rows if missing.all() else rows.filter(pa.array(missing))
+
+
+def media_counts(batch: pa.RecordBatch) -> np.ndarray:
+    """How many media each row has, of all kinds, in its columns and in the parts of its messages."""
+    total = np.zeros(batch.num_rows, dtype=np.int64)
+    prompts = batch.column("prompt")
+    if pc.any(pc.match_substring(prompts, _PART)).as_py():
+        total += pc.count_substring_regex(prompts, _MEDIA_PART).to_numpy(zero_copy_only=False)
+    for name in MEDIA_COLUMNS:
+        if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
+            counts = pc.fill_null(pc.list_value_length(batch.column(name)), 0)
+            total += counts.to_numpy(zero_copy_only=False)
+    return total
+
+
+def measure(renderer: PromptRenderer, rows: pa.RecordBatch, sample: int = 1) -> Measured:
+    """Render and encode rows of the contract.
+
+    Args:
+        renderer: what makes a prompt of messages.
+        rows: `prompt` and `extra_columns`; where a row has media, all columns.
+        sample: how many text rows, spread over the batch, are held against transformers' own way.
+
+    Raises:
+        FastPathDiffersError: a row of the sample has other ids there.
+    """
+    texts = rows.column("prompt").cast(pa.binary()).to_pylist()
+    tools, wrong = row_tools(rows.column("extra_columns"))
+    refused = {
+        index: Rendered(
+            code="render.tools_invalid", path="tools", error=f"found {found}, expected function schemas"
+        )
+        for index, found in wrong.items()
+    }
+    with_media = [index for index in np.flatnonzero(media_counts(rows)).tolist() if index not in refused]
+    aside = {*refused, *with_media}
+    plain = [index for index in range(rows.num_rows) if index not in aside]
+    prompts = [decode(texts[index]) for index in plain]
+    own = None if tools is None else [tools[index] for index in plain]
+    encoded, failed = renderer.render_batch(prompts, own)
+    refused |= {plain[index]: why for index, why in failed.items()}
+    if renderer.fast:
+        _verify(renderer, prompts, own, encoded, failed, sample)
+    if not aside:
+        return Measured(encoded, refused)
+    ids: list[Any] = [()] * rows.num_rows
+    for index, found in zip(plain, encoded.split(), strict=True):
+        ids[index] = found
+    for index, rendered in zip(with_media, _render_media(renderer, rows, with_media), strict=True):
+        if rendered.ids is None:
+            refused[index] = rendered
+        else:
+            ids[index] = rendered.ids
+    return Measured(Encoded.of(ids), refused)
+
+
+def _verify(
+    renderer: PromptRenderer,
+    prompts: list[Any],
+    tools: list[Any] | None,
+    encoded: Encoded,
+    failed: dict[int, Rendered],
+    sample: int,
+) -> None:
+    ends = np.cumsum(encoded.lengths)
+    for index in np.unique(np.linspace(0, len(prompts) - 1, sample).astype(int)) if prompts else ():
+        if index not in failed:
+            ids = encoded.ids[ends[index] - encoded.lengths[index] : ends[index]]
+            renderer.verify(prompts[index], None if tools is None else tools[index], ids)
+
+
+def _render_media(renderer: PromptRenderer, rows: pa.RecordBatch, indices: list[int]) -> list[Rendered]:
+    if not indices:
+        return []
+    records = rows.take(pa.array(indices)).to_pylist()
+    if renderer.media is not None:
+        return renderer.media.render(
+            [{**decode_row(record), "source_file": record["source_file"]} for record in records]
+        )
+    refused = []
+    for record in records:
+        column = next((column for column in MEDIA_COLUMNS if record[column]), "prompt")
+        message = "the row has media, and the policy has no processor for them"
+        refused.append(Rendered(error=message, code="render.media_unsupported", path=column))
+    return refused
+
+
+def measure_all(
+    jobs: Iterable[Job], renderer: PromptRenderer, total: int, log: Log
+) -> Iterator[tuple[Job, Measured]]:
+    """Each job with what became of its rows, in the order of the jobs.
+
+    Work begins in this process. When the rows that are left would take so long that one process per core
+    is faster, start-up included, they are spawned: batches go there and come back in order, a few of
+    them at a time.
+
+    Args:
+        jobs: batches, and what is known of them.
+        renderer: what makes a prompt of messages.
+        total: rows of all jobs together.
+        log: told when processes are started.
+    """
+    jobs = iter(jobs)
+    if (first := next(jobs, None)) is None:
+        return
+    # Not timed: it makes what all others use, and has the larger sample.
+    yield first, measure(renderer, first.todo, _FIRST_SAMPLE)
+    left = total - first.batch.num_rows
+    spent, timed = 0.0, 0
+    for job in jobs:
+        start = time.perf_counter()
+        measured = measure(renderer, job.todo)
+        spent += time.perf_counter() - start
+        timed += job.batch.num_rows
+        left -= job.batch.num_rows
+        yield job, measured
+        if (workers := _worth_starting(spent, spent / timed * left)) and _can_move(renderer):
+            log(f"length gate: {workers} processes render the other {left:,} rows")
+            yield from measure_in_processes(jobs, renderer, workers, log)
+
+
+def _worth_starting(spent: float, left: float) -> int:
+    """How many processes to start after `spent` seconds with about `left` to go; 0 where one is as fast."""
+    if os.environ.get(CLUSTER):
+        return cores()
+    saved = left * (1 - 1 / cores())
+    return cores() if spent > _TIMED and saved > 2 * _POOL_START else 0
+
+
+def _can_move(renderer: PromptRenderer) -> bool:
+    """Whether another process can have the renderer: code of the policy's own is not importable there."""
+    return not any(
+        type(part).__module__.startswith("transformers_modules")
+        for part in (renderer.tokenizer, getattr(renderer.media, "processor", None))
+    )
+
+
+def measure_in_processes(
+    jobs: Iterable[Job], renderer: PromptRenderer, workers: int, log: Log
+) -> Iterator[tuple[Job, Measured]]:
+    """As `measure_all`, in `workers` processes (or on the Ray cluster) from the first job on."""
+    under_way: deque[Job] = deque()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for job in jobs:
+            under_way.append(job)
+            yield job.todo
+
+    for measured in spread(partial(_measuring, renderer), rows(), ["cpu"] * workers, log):
+        yield under_way.popleft(), measured
+
+
+@contextmanager
+def _measuring(
+    renderer: PromptRenderer, place: str, log: Log
+) -> Iterator[Callable[[pa.RecordBatch], Measured]]:
+    yield partial(measure, renderer)

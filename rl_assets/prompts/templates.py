@@ -1,0 +1,149 @@
+"""Messages to text: the policy's chat template, compiled once and called without what every call repeats."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rl_assets.prompts.second_engine import PROBES, Render, second_engine
+from rl_assets.store import to_json
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+    from transformers import PreTrainedTokenizerBase
+
+Messages = list[dict[str, Any]]
+Tools = Sequence[dict[str, Any]] | None
+
+_OF_EVERY_DICT = frozenset(dir(dict))
+_OF_A_LOOP = frozenset({"first", "last", "index", "index0", "length", "previtem", "nextitem"})
+
+TODAY = "strftime_now"
+"""The function by which a chat template asks for the date."""
+
+
+class ChatTemplate:
+    """Renders messages with a tokenizer's chat template, a generation prompt at the end.
+
+    The text equals that of `tokenizer.apply_chat_template(messages, tokenize=False,
+    add_generation_prompt=True, tools=…, **kwargs)`. Messages of a role and a content go to the compiled
+    template directly; others, and those that it refuses, to that method itself, which prepares messages in
+    ways of its own (older names of the reasoning, keys that are null) and has the last word on an error.
+
+    Args:
+        tokenizer: has the chat template, or several by name.
+        kwargs: variables for the template, of which everything is plain JSON.
+        fast: False gives every prompt to `apply_chat_template`.
+    """
+
+    def __init__(
+        self, tokenizer: "PreTrainedTokenizerBase", kwargs: Mapping[str, Any], *, fast: bool = True
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._kwargs = dict(kwargs)
+        self._fast = fast and _is_plain(tokenizer, kwargs)
+        self._compiled: dict[str, tuple[Template, dict[str, Any]]] = {}
+
+    @cached_property
+    def asks_for_date(self) -> bool:
+        """Whether the template names the function that gives it the date: ids may change by the day."""
+        return TODAY in to_json([self._tokenizer.chat_template, self._kwargs])
+
+    def render(self, messages: Messages, tools: Tools = None) -> str:
+        """The text of one prompt.
+
+        Raises:
+            Exception: whatever the template raises of itself, or its code on messages it was not made for.
+        """
+        if self._fast:
+            if tools is None and (second := self.second) and (text := second(messages)) is not None:
+                return text
+            if messages and all(map(_has_role_and_content, messages)):
+                try:
+                    return self._render_in_sandbox(messages, tools)
+                except Exception:  # a template raises what it likes; said again, and better, below
+                    pass
+        return self.render_plainly(messages, tools)
+
+    def render_plainly(self, messages: Messages, tools: Tools = None) -> str:
+        """The same by transformers alone, which is what `render` is measured against."""
+        return self._tokenizer.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=True,
+            tools=None if tools is None else list(tools),
+            **self._kwargs,
+        )
+
+    @cached_property
+    def second(self) -> Render | None:
+        """The faster engine, where it agrees with the sandbox on every probe."""
+        template, variables = self._variables(None)
+        source = self._tokenizer.get_chat_template(tools=None)
+        render = second_engine(source, template.environment, variables)
+        if render is not None:
+            for messages in PROBES:
+                try:
+                    expected = self._render_in_sandbox(messages, None)
+                except Exception:  # the template's own refusal: the other engine must refuse too
+                    expected = None
+                if render(messages) != expected:
+                    return None
+        return render
+
+    def _render_in_sandbox(self, messages: Messages, tools: Tools) -> str:
+        template, variables = self._variables(tools)
+        context = template.new_context({**variables, "messages": messages, "tools": tools}, shared=True)
+        return "".join(template.root_render_func(context))
+
+    def _variables(self, tools: Tools) -> tuple["Template", dict[str, Any]]:
+        """The compiled template, and all that it sees besides messages and tools."""
+        source = self._tokenizer.get_chat_template(tools=tools)
+        if source not in self._compiled:
+            from transformers.utils.chat_template_utils import _compile_jinja_template
+
+            # A template of its own in transformers' sandbox, whose globals are looked up in one dict.
+            template = _quicker(_compile_jinja_template(source).environment).from_string(source)
+            variables = {
+                **template.globals,
+                **self._tokenizer.special_tokens_map,
+                "documents": None,
+                "add_generation_prompt": True,
+                **self._kwargs,
+            }
+            template.globals = {}
+            self._compiled[source] = template, variables
+        return self._compiled[source]
+
+
+def _quicker(sandbox: "Environment") -> "Environment":
+    """The same sandbox, which takes the two accesses that templates make all the time without its long way:
+    what a loop says of itself, and a key of a message that no dict has as an attribute."""
+    from jinja2.runtime import LoopContext
+
+    environment = sandbox.overlay()
+    general = environment.getattr
+
+    def getattr_(value: Any, name: str) -> Any:
+        if type(value) is dict:
+            if name in value and name not in _OF_EVERY_DICT:
+                return value[name]
+        elif type(value) is LoopContext and name in _OF_A_LOOP:
+            return getattr(value, name)
+        return general(value, name)
+
+    environment.getattr = getattr_  # type: ignore[method-assign, assignment]
+    return environment
+
+
+def _has_role_and_content(message: Mapping[str, Any]) -> bool:
+    return len(message) == 2 and message.get("role") is not None and message.get("content") is not None
+
+
+def _is_plain(tokenizer: "PreTrainedTokenizerBase", kwargs: Mapping[str, Any]) -> bool:
+    """Whether transformers itself does no more than to call the template with `kwargs` as its variables."""
+    from transformers import PreTrainedTokenizerBase
+
+    method = PreTrainedTokenizerBase.apply_chat_template
+    arguments = set(inspect.signature(method).parameters)
+    return type(tokenizer).apply_chat_template is method and not arguments & set(kwargs)

@@ -1,0 +1,268 @@
+"""Real processor classes with small settings and a tokenizer of bytes, saved as a checkpoint has them."""
+
+from pathlib import Path
+
+import torch
+import transformers as hf
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+SPECIAL = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<|audio_bos|>",
+    "<|audio_eos|>",
+    "<|AUDIO|>",
+    "<image>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<image_soft_token>",
+)
+PATCH = 4
+FACTOR = 2 * PATCH
+"""A side of an image is a multiple of this many pixels, each such square is one token."""
+
+_BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+
+_PARTS = (
+    "{{%- for message in messages %}}{{{{- '<|im_start|>' + message.role + '\n' }}}}"
+    "{{%- if message.content is string %}}{{{{- message.content }}}}"
+    "{{%- else %}}{{%- for part in message.content %}}"
+    "{{%- if part.type == 'image' %}}{{{{- '{image}' }}}}"
+    "{{%- elif part.type == 'video' %}}{{{{- '{video}' }}}}"
+    "{{%- elif part.type == 'audio' %}}{{{{- '{audio}' }}}}"
+    "{{%- else %}}{{{{- part.text }}}}{{%- endif %}}{{%- endfor %}}{{%- endif %}}"
+    "{{{{- '<|im_end|>\n' }}}}{{%- endfor %}}"
+    "{{%- if tools %}}{{{{- tools | tojson }}}}{{%- endif %}}"
+    "{{%- if add_generation_prompt %}}{{{{- '<|im_start|>assistant\n' }}}}{{%- endif %}}"
+)
+_QWEN = _PARTS.format(
+    image="<|vision_start|><|image_pad|><|vision_end|>",
+    video="<|vision_start|><|video_pad|><|vision_end|>",
+    audio="",
+)
+
+
+def tokenizer(template: str = _QWEN, **tokens: str) -> hf.PreTrainedTokenizerFast:
+    """Byte-level BPE without merges: 256 bytes and the special tokens; `tokens` are named ones."""
+    vocabulary = {symbol: number for number, symbol in enumerate(_BYTES)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    return hf.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        extra_special_tokens=tokens or None,
+        chat_template=template,
+    )
+
+
+def token_id(token: str) -> int:
+    """The id of a special token."""
+    return tokenizer().convert_tokens_to_ids(token)
+
+
+VOCABULARY = len(_BYTES) + len(SPECIAL)
+
+_SIZES = {"patch_size": PATCH, "merge_size": 2, "temporal_patch_size": 2}
+_LIMITS = {"shortest_edge": 4 * FACTOR**2, "longest_edge": 40 * FACTOR**2}
+
+
+def qwen2_vl() -> hf.ProcessorMixin:
+    """Images of 4 to 40 tokens; videos with every frame, each pair of 4 to 40 tokens."""
+    return hf.Qwen2VLProcessor(
+        image_processor=hf.Qwen2VLImageProcessor(**_SIZES, size=dict(_LIMITS)),
+        video_processor=hf.Qwen2VLVideoProcessor(**_SIZES, size=dict(_LIMITS)),
+        tokenizer=tokenizer(),
+        chat_template=_QWEN,
+    )
+
+
+def qwen2_5_vl() -> hf.ProcessorMixin:
+    """The same with seconds per frame for the model."""
+    return hf.Qwen2_5_VLProcessor(
+        image_processor=hf.Qwen2VLImageProcessor(**_SIZES, size=dict(_LIMITS)),
+        video_processor=hf.Qwen2VLVideoProcessor(**_SIZES, size=dict(_LIMITS)),
+        tokenizer=tokenizer(),
+        chat_template=_QWEN,
+    )
+
+
+def qwen3_vl() -> hf.ProcessorMixin:
+    """Videos sampled at 2 frames a second, each pair of frames with its time."""
+    return hf.Qwen3VLProcessor(
+        image_processor=hf.Qwen2VLImageProcessor(**_SIZES, size=dict(_LIMITS)),
+        video_processor=hf.Qwen3VLVideoProcessor(
+            **_SIZES, size={"shortest_edge": 4 * FACTOR**2, "longest_edge": 200 * FACTOR**2}
+        ),
+        tokenizer=tokenizer(),
+        chat_template=_QWEN,
+    )
+
+
+def llava() -> hf.ProcessorMixin:
+    """Every image is cut to 24 × 24 pixels: 36 patches."""
+    template = _PARTS.format(image="<image>\n", video="", audio="")
+    return hf.LlavaProcessor(
+        image_processor=hf.CLIPImageProcessor(
+            size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24}
+        ),
+        tokenizer=tokenizer(template),
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=template,
+    )
+
+
+def gemma3() -> hf.ProcessorMixin:
+    """Every image is 4 tokens between two marks and blank lines."""
+    template = _PARTS.format(image="<start_of_image>", video="", audio="")
+    return hf.Gemma3Processor(
+        image_processor=hf.Gemma3ImageProcessor(size={"height": 16, "width": 16}),
+        tokenizer=tokenizer(
+            template,
+            boi_token="<start_of_image>",
+            eoi_token="<end_of_image>",
+            image_token="<image_soft_token>",
+        ),
+        image_seq_length=4,
+        chat_template=template,
+    )
+
+
+def qwen2_audio() -> hf.ProcessorMixin:
+    """Clips of up to one second at 16 kHz, 25 tokens a second."""
+    template = _PARTS.format(image="", video="", audio="<|audio_bos|><|AUDIO|><|audio_eos|>\n")
+    return hf.Qwen2AudioProcessor(
+        feature_extractor=hf.WhisperFeatureExtractor(feature_size=16, chunk_length=1),
+        tokenizer=tokenizer(template),
+        chat_template=template,
+    )
+
+
+PROCESSORS = {made.__name__: made for made in (qwen2_vl, qwen2_5_vl, qwen3_vl, llava, gemma3, qwen2_audio)}
+
+
+def save(kind: str, folder: Path) -> Path:
+    """Save the processor `kind` with its tokenizer and template to `folder`."""
+    PROCESSORS[kind]().save_pretrained(folder)
+    return folder
+
+
+_TEXT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "eos_token_id": token_id("<|im_end|>"),
+    "pad_token_id": token_id("<|endoftext|>"),
+    "bos_token_id": None,
+    "initializer_range": 0.2,
+}
+_VISION = {
+    "depth": 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_heads": 2,
+    "out_hidden_size": 32,
+    "patch_size": PATCH,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "in_channels": 3,
+    "initializer_range": 0.2,
+}
+_MEDIA = {
+    "image_token_id": token_id("<|image_pad|>"),
+    "video_token_id": token_id("<|video_pad|>"),
+    "vision_start_token_id": token_id("<|vision_start|>"),
+    "vision_end_token_id": token_id("<|vision_end|>"),
+}
+
+
+def _rope(sections: list[int]) -> dict[str, object]:
+    return {"rope_type": "default", "mrope_section": sections, "rope_theta": 1e4}
+
+
+def _qwen2_5_vl_model() -> hf.PreTrainedModel:
+    config = hf.Qwen2_5_VLConfig(
+        text_config={**_TEXT, "rope_parameters": _rope([1, 1, 2])},
+        vision_config={**_VISION, "window_size": 16, "fullatt_block_indexes": [1]},
+        **_MEDIA,
+    )
+    return hf.Qwen2_5_VLForConditionalGeneration(config)
+
+
+def _qwen3_vl_model() -> hf.PreTrainedModel:
+    config = hf.Qwen3VLConfig(
+        text_config={**_TEXT, "head_dim": 8, "rope_parameters": _rope([2, 1, 1])},
+        vision_config={**_VISION, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]},
+        **_MEDIA,
+    )
+    return hf.Qwen3VLForConditionalGeneration(config)
+
+
+def _llava_model() -> hf.PreTrainedModel:
+    config = hf.LlavaConfig(
+        vision_config=hf.CLIPVisionConfig(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            image_size=24,
+            patch_size=PATCH,
+            initializer_range=0.2,
+        ),
+        text_config=hf.LlamaConfig(**_TEXT),
+        image_token_id=token_id("<image>"),
+        image_token_index=token_id("<image>"),
+        vision_feature_select_strategy="default",
+    )
+    return hf.LlavaForConditionalGeneration(config)
+
+
+def _gemma3_model() -> hf.PreTrainedModel:
+    config = hf.Gemma3Config(
+        vision_config=hf.SiglipVisionConfig(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            image_size=16,
+            patch_size=PATCH,
+        ),
+        text_config=hf.Gemma3TextConfig(
+            **{**_TEXT, "head_dim": 8},
+            sliding_window=8,
+            layer_types=["sliding_attention", "full_attention"],
+        ),
+        mm_tokens_per_image=4,
+        image_token_index=token_id("<image_soft_token>"),
+        boi_token_index=token_id("<start_of_image>"),
+        eoi_token_index=token_id("<end_of_image>"),
+    )
+    return hf.Gemma3ForConditionalGeneration(config)
+
+
+MODELS = {
+    "qwen2_5_vl": _qwen2_5_vl_model,
+    "qwen3_vl": _qwen3_vl_model,
+    "llava": _llava_model,
+    "gemma3": _gemma3_model,
+}
+
+
+def save_policy(kind: str, folder: Path) -> Path:
+    """Save a tiny model with random weights (one of `MODELS`) and its processor to `folder`."""
+    torch.manual_seed(0)
+    MODELS[kind]().save_pretrained(folder)
+    return save(kind, folder)

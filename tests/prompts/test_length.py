@@ -1,0 +1,314 @@
+"""The length gate: every row is kept, set aside, or refused; nothing is rendered twice."""
+
+import json
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.prompts import LengthResult, PromptRenderer, filter_by_length
+from rl_assets.prompts import length as length_module
+from rl_assets.prompts.length import cut_ids
+from rl_assets.prompts.measure import Job, measure, measure_all, measure_in_processes
+from rl_assets.store import Table
+from tests.build import problem, write_jsonl
+from tests.prompts.families import GEMMA, QWEN, WEATHER, tokenizer_with
+
+LIMIT = 50
+
+
+def asking(number: int, content: Any, **more: Any) -> dict[str, Any]:
+    return problem(number, prompt=[{"role": "user", "content": content}], **more)
+
+
+ROWS = [
+    *(problem(number) for number in range(6)),
+    asking(6, "word " * 80),
+    asking(7, "word " * 400),
+    asking(8, [{"type": "text", "text": "a part"}]),
+    asking(9, "With tools.", tools=[WEATHER]),
+    asking(10, "No tools.", tools=None),
+    asking(11, "Bad tools.", tools="weather"),
+]
+
+
+@pytest.fixture(scope="module")
+def renderer(policy: Path) -> PromptRenderer:
+    return PromptRenderer(
+        tokenizer_with(policy, QWEN.replace("is string else ''", "is string else content + ''"))
+    )
+
+
+def contract(folder: Path, rows: list[Any]) -> Table:
+    write_jsonl(folder / "rows.jsonl", rows)
+    manifest = scan_files("rows.jsonl", root=folder)
+    out = folder / "contract"
+    out.mkdir(exist_ok=True)
+    result = apply_contract(manifest, ContractOptions(), root=folder, folder=out)
+    assert result.rejected_rows == 0, list(result.rejected.rows(["message"]))
+    return result.accepted
+
+
+def gate(
+    folder: Path, table: Table, renderer: PromptRenderer, name: str = "gate", log: Any = None, **more: Any
+) -> LengthResult:
+    (folder / name).mkdir(exist_ok=True)
+    settings = {"max_prompt_length": LIMIT, "log": log or (lambda _: None), **more}
+    return filter_by_length(table, renderer, folder=folder / name, **settings)
+
+
+def built(result: LengthResult) -> tuple[Table, Table]:
+    return result.kept, result.overlong
+
+
+def places(table: Table) -> list[int]:
+    return [row["source_row"] for row in table.rows(["source_row"])]
+
+
+def test_every_row_is_in_one_table_and_the_ids_are_the_templates(
+    tmp_path: Path, renderer: PromptRenderer
+) -> None:
+    result = gate(tmp_path, contract(tmp_path, ROWS), renderer)
+    assert places(result.kept) == [0, 1, 2, 3, 4, 5, 10]
+    assert places(result.overlong) == [6, 7, 9]
+    assert places(result.refused) == [8, 11]
+    assert (result.rendered, result.reused, result.cut, result.encoder) == (12, 0, 0, "fastokens")
+    for row in [*result.kept.rows(), *result.overlong.rows()]:
+        tools = json.loads(row["extra_columns"]).get("tools")
+        ids = renderer.tokenizer.apply_chat_template(
+            json.loads(row["prompt"]), tools=tools, add_generation_prompt=True, return_dict=False
+        )
+        assert row["prompt_length"] == len(ids)
+        assert row["prompt_ids"] == (ids if len(ids) <= 2 * LIMIT else None)
+    codes = {row["source_row"]: (row["code"], row["path"], row["message"]) for row in result.refused.rows()}
+    assert codes[8][:2] == ("render.template_error", "prompt")
+    assert codes[11] == (
+        "render.tools_invalid",
+        "tools",
+        "found text of 7 characters, expected function schemas",
+    )
+
+
+def test_a_prompt_of_exactly_the_limit_is_kept(tmp_path: Path, renderer: PromptRenderer) -> None:
+    table = contract(tmp_path, ROWS[:1])
+    (row,) = gate(tmp_path, table, renderer, max_prompt_length=10_000).kept.rows()
+    exact = row["prompt_length"]
+    assert places(gate(tmp_path, table, renderer, max_prompt_length=exact).kept) == [0]
+    assert places(gate(tmp_path, table, renderer, max_prompt_length=exact - 1).overlong) == [0]
+
+
+def test_a_rows_own_tools_take_the_place_of_the_files(tmp_path: Path, renderer: PromptRenderer) -> None:
+    other = {"type": "function", "function": {"name": "other"}}
+    rows = [asking(1, "Hi"), asking(2, "Hi", tools=[other]), asking(3, "Hi", tools=[])]
+    result = gate(
+        tmp_path, contract(tmp_path, rows), replace(renderer, tools=[WEATHER]), max_prompt_length=900
+    )
+    texts = [renderer.tokenizer.decode(row["prompt_ids"]) for row in result.kept.rows()]
+    assert ["weather" in text for text in texts] == [True, False, False]
+    assert ["other" in text for text in texts] == [False, True, False]
+
+
+def test_what_renders_to_nothing_is_refused(tmp_path: Path, policy: Path) -> None:
+    silent = PromptRenderer(tokenizer_with(policy, "{% if false %}x{% endif %}"))
+    result = gate(tmp_path, contract(tmp_path, ROWS[:1]), silent)
+    assert [row["code"] for row in result.refused.rows()] == ["render.empty_prompt"]
+
+
+@pytest.mark.parametrize("truncation", ["left", "right", "middle"])
+def test_a_cut_prompt_is_cut_as_verl_cuts_and_keeps_its_length(
+    tmp_path: Path, renderer: PromptRenderer, truncation: Any
+) -> None:
+    table = contract(tmp_path, ROWS)
+    whole = {
+        row["source_row"]: row for row in gate(tmp_path, table, renderer, max_prompt_length=5_000).kept.rows()
+    }
+    result = gate(tmp_path, table, renderer, "cut", truncation=truncation)
+    assert (places(result.overlong), result.cut) == ([], 3)
+    for row in result.kept.rows():
+        ids = whole[row["source_row"]]["prompt_ids"]
+        was_cut = len(ids) > LIMIT
+        half = LIMIT // 2
+        expected = {"left": ids[-LIMIT:], "right": ids[:LIMIT], "middle": ids[:half] + ids[half - LIMIT :]}
+        assert row["prompt_ids"] == (expected[truncation] if was_cut else ids)
+        assert row["prompt_length"] == len(row["prompt_ids"]) <= LIMIT
+        assert row["uncut_length"] == (len(ids) if was_cut else None)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_the_middle_of_an_odd_limit_keeps_one_more_at_the_end(limit: int) -> None:
+    ids = np.arange(9, dtype=np.int32)
+    half = limit // 2
+    assert cut_ids(ids, limit, "middle").tolist() == [*range(half), *range(9 - (limit - half), 9)]
+    assert cut_ids(ids, 9, "middle") is ids
+
+
+class TestASecondBuild:
+    """What the last build rendered is used again: same rows, same bytes, no rendering."""
+
+    def again(
+        self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult, table: Table, **more: Any
+    ) -> LengthResult:
+        """A second build, held against one that knows nothing of the first."""
+        second = gate(tmp_path, table, renderer, "second", earlier=built(first), **more)
+        fresh = gate(tmp_path, table, renderer, "fresh", **more)
+        for name in ("kept", "overlong", "refused"):
+            assert getattr(second, name).digest == getattr(fresh, name).digest, name
+        assert second.rendered + second.reused == table.num_rows
+        return second
+
+    @pytest.fixture
+    def first(self, tmp_path: Path, renderer: PromptRenderer) -> LengthResult:
+        return gate(tmp_path, contract(tmp_path, ROWS), renderer, "first")
+
+    def test_without_a_change_only_refused_rows_are_tried_again(
+        self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult
+    ) -> None:
+        assert self.again(tmp_path, renderer, first, contract(tmp_path, ROWS)).rendered == 2
+
+    def test_only_changed_rows_are_rendered(
+        self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult
+    ) -> None:
+        rows = [
+            problem(99),
+            *reversed(ROWS[1:8]),
+            asking(9, "With tools.", tools=[{"function": {"name": "b"}}]),
+        ]
+        rows[1]["reward_model"] = {"ground_truth": "other"}
+        assert self.again(tmp_path, renderer, first, contract(tmp_path, rows)).rendered == 2
+
+    @pytest.mark.parametrize("limit", [20, 45, 2 * LIMIT])
+    def test_another_limit_renders_nothing(
+        self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult, limit: int
+    ) -> None:
+        rows = contract(tmp_path, [row for row in ROWS if row not in (ROWS[8], ROWS[11])])
+        first = gate(tmp_path, rows, renderer, "first")
+        assert self.again(tmp_path, renderer, first, rows, max_prompt_length=limit).rendered == 0
+
+    def test_far_beyond_twice_the_limit_there_are_no_ids_to_use(
+        self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult
+    ) -> None:
+        second = self.again(tmp_path, renderer, first, contract(tmp_path, ROWS[:8]), max_prompt_length=4_000)
+        assert (second.rendered, places(second.kept)) == (1, [*range(8)])
+
+    def test_cut_rows_are_used_again_where_they_are_cut_alike(
+        self, tmp_path: Path, renderer: PromptRenderer
+    ) -> None:
+        rows = contract(tmp_path, ROWS[:8])
+        first = gate(tmp_path, rows, renderer, "first", truncation="left")
+        assert self.again(tmp_path, renderer, first, rows, truncation="left").rendered == 0
+        assert self.again(tmp_path, renderer, first, rows, truncation="right").rendered == 2
+        assert self.again(tmp_path, renderer, first, rows).rendered == 1
+
+    def test_another_stamp_renders_everything(
+        self, tmp_path: Path, policy: Path, renderer: PromptRenderer, first: LengthResult
+    ) -> None:
+        table = contract(tmp_path, ROWS[:6])
+        other = PromptRenderer(tokenizer_with(policy, GEMMA))
+        assert self.again(tmp_path, other, first, table).rendered == 6
+        thinking = replace(renderer, template_kwargs={"enable_thinking": False})
+        assert self.again(tmp_path, thinking, first, table).rendered == 6
+
+    def test_a_template_that_asks_for_the_date_is_good_for_a_day(
+        self, tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dated = PromptRenderer(tokenizer_with(policy, QWEN + "{{ strftime_now('%d %b') }}"))
+        table = contract(tmp_path, ROWS[:4])
+        lines: list[str] = []
+        first = gate(tmp_path, table, dated, "first", log=lines.append)
+        assert "writes today's date into prompts" in lines[0]
+        assert gate(tmp_path, table, dated, "today", earlier=built(first)).rendered == 0
+
+        class Tomorrow(date):
+            @classmethod
+            def today(cls) -> date:
+                return date.fromordinal(date.today().toordinal() + 1)
+
+        monkeypatch.setattr(length_module, "date", Tomorrow)
+        assert gate(tmp_path, table, dated, "tomorrow", earlier=built(first)).rendered == 4
+
+    def test_a_last_build_that_cannot_be_read_is_a_build_without_one(
+        self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult
+    ) -> None:
+        table = contract(tmp_path, ROWS[:3])
+        (tmp_path / "bad.parquet").write_bytes(b"PAR1 cut")
+        lines: list[str] = []
+        bad = Table(tmp_path / "bad.parquet")
+        assert gate(tmp_path, table, renderer, "next", log=lines.append, earlier=(bad, bad)).rendered == 3
+        assert any("bad.parquet is not used again" in line for line in lines)
+
+
+def test_a_sample_that_differs_has_everything_rendered_by_transformers(
+    tmp_path: Path, renderer: PromptRenderer
+) -> None:
+    table = contract(tmp_path, ROWS)
+    wrong = replace(renderer)
+    encode = wrong.encoder.encode
+    wrong.encoder.encode = lambda texts: replace(encode(texts), ids=encode(texts).ids + 1)  # type: ignore[method-assign]
+    lines: list[str] = []
+    result = gate(tmp_path, table, wrong, log=lines.append)
+    assert (result.encoder, result.slower) == ("tokenizers", "fastokens gives other ids than tokenizers")
+    assert any("rendered again by transformers alone" in line for line in lines)
+    right = gate(tmp_path, table, renderer, "right")
+    assert result.kept.read().equals(right.kept.read())
+
+
+def test_without_the_fast_back_end_the_answer_is_the_same_and_the_log_says_what_to_install(
+    tmp_path: Path, renderer: PromptRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = contract(tmp_path, ROWS)
+    fast = gate(tmp_path, table, renderer, "fast")
+    for package in ("fastokens", "minijinja"):
+        monkeypatch.setitem(sys.modules, package, None)
+    lines: list[str] = []
+    plain = gate(tmp_path, table, replace(renderer), "plain", log=lines.append)
+    assert (plain.encoder, plain.kept.digest) == ("tokenizers", fast.kept.digest)
+    assert sum("pip install fastokens" in line for line in lines) == 1
+
+
+def test_another_text_of_the_compiled_template_is_named(renderer: PromptRenderer, tmp_path: Path) -> None:
+    wrong = replace(renderer)
+    render = wrong.template.render
+    wrong.template.render = lambda *arguments: render(*arguments) + "!"  # type: ignore[method-assign]
+    result = gate(tmp_path, contract(tmp_path, ROWS[:2]), wrong)
+    assert result.slower == "the compiled chat template gives another text than apply_chat_template"
+
+
+def jobs(table: Table) -> list[Job]:
+    return [Job(batch, np.full(batch.num_rows, -1)) for batch in table.batches(size=3)]
+
+
+def test_processes_give_the_same_in_the_same_order(tmp_path: Path, renderer: PromptRenderer) -> None:
+    table = contract(tmp_path, ROWS)
+    here = [measure(renderer, job.todo) for job in jobs(table)]
+    there = list(measure_in_processes(jobs(table), renderer, 2, lambda _: None))
+    assert [job.batch["source_row"][0].as_py() for job, _ in there] == [0, 3, 6, 9]
+    for (_, found), expected in zip(there, here, strict=True):
+        assert np.array_equal(found.encoded.ids, expected.encoded.ids)
+        assert np.array_equal(found.encoded.lengths, expected.encoded.lengths)
+        assert found.refused == expected.refused
+
+
+def test_processes_are_started_only_where_they_save_more_than_they_cost(
+    tmp_path: Path, renderer: PromptRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def record(rest: Any, renderer: PromptRenderer, workers: int, log: Any) -> Any:
+        started.append(workers)
+        return ((job, measure(renderer, job.todo)) for job in rest)
+
+    monkeypatch.setattr("rl_assets.prompts.measure.measure_in_processes", record)
+    monkeypatch.setattr("rl_assets.prompts.measure.cores", lambda: 4)
+    monkeypatch.setattr("rl_assets.prompts.measure._TIMED", 0)
+    table = contract(tmp_path, ROWS)
+
+    def count(total: int) -> int:
+        return len(list(measure_all(jobs(table), renderer, total, lambda _: None)))
+
+    assert (count(len(ROWS)), started) == (4, [])
+    assert (count(10**9), started) == (4, [4])

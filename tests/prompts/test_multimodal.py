@@ -1,0 +1,382 @@
+"""Prompts with media: ids and tensors are those that the policy's own processor makes of them."""
+
+import io
+import logging
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from rl_assets.errors import InputError
+from rl_assets.prompts.expansion import learn_expansion
+from rl_assets.prompts.media_decode import read_audio, read_video
+from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
+from tests.prompts import media, processors
+
+SEES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3"]
+IMAGES = {"a.png": (50, 30), "b.png": (20, 64), "c.png": (200, 170)}
+Load = Callable[..., MediaRenderer]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with three images, a video and a sound beside its raw file."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "data").mkdir()
+    for name, (height, width) in IMAGES.items():
+        media.picture(height, width).save(root / "data" / name)
+    media.video(root / "data/v.mp4")
+    media.sound(root / "data/s.wav")
+    return root
+
+
+@pytest.fixture(scope="module")
+def load(root: Path) -> Load:
+    """Loads the renderer of a processor that was saved to a folder."""
+
+    def load(kind: str, **options: Any) -> MediaRenderer:
+        folder = root / "policies" / kind
+        if not folder.exists():
+            processors.save(kind, folder)
+        renderer = load_media_renderer(folder, root=root, **options)
+        assert renderer is not None
+        return renderer
+
+    return load
+
+
+def by_processor(renderer: MediaRenderer, content: list[Any], **arguments: Any) -> Any:
+    """What the processor itself makes of a user's message; images and `arguments` go to its call."""
+    parts = [{"type": "image", "image": part} if isinstance(part, Image.Image) else part for part in content]
+    messages = [{"role": "user", "content": parts}]
+    text = renderer.processor.apply_chat_template(messages, add_generation_prompt=True)
+    if images := [part for part in content if isinstance(part, Image.Image)]:
+        arguments["images"] = images
+    return renderer.processor(text=[text], add_special_tokens=False, return_tensors="pt", **arguments)
+
+
+def said(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def pixels(name: str) -> Image.Image:
+    return media.picture(*IMAGES[name])
+
+
+def require_same(renderer: MediaRenderer, row: dict[str, Any], expected: Any) -> None:
+    """The row's ids and tensors are the expected ones, on the quick path and on the full one."""
+    (rendered,) = renderer.render([row])
+    assert rendered.error is None
+    ids, inputs = renderer.inputs(row)
+    assert rendered.ids == ids == expected["input_ids"][0].tolist()
+    text = {"input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids"}
+    assert inputs.keys() - {"images_seqlens"} == expected.keys() - text
+    for name in inputs.keys() - {"images_seqlens"}:
+        assert torch.equal(inputs[name], torch.as_tensor(expected[name])), name
+
+
+@pytest.mark.parametrize("kind", SEES)
+def test_images_give_what_the_processor_makes_of_them(load: Load, kind: str) -> None:
+    renderer = load(kind)
+    require_same(
+        renderer,
+        media.row("Is <image> in <image>, or<image>?", images=["a.png", "b.png", "c.png"]),
+        by_processor(
+            renderer,
+            [
+                said("Is "),
+                pixels("a.png"),
+                said(" in "),
+                pixels("b.png"),
+                said(", or"),
+                pixels("c.png"),
+                said("?"),
+            ],
+        ),
+    )
+    assert renderer._expansion is not None, "its images are measured by their size"
+
+
+def test_the_patches_of_images_are_counted_as_in_verl(load: Load) -> None:
+    _, inputs = load("qwen2_5_vl").inputs(media.row("<image><image>?", images=["a.png", "b.png"]))
+    # 50 × 30 pixels become 48 × 32, and 20 × 64 become 16 × 64, in patches of 4.
+    assert inputs["image_grid_thw"].tolist() == [[1, 12, 8], [1, 4, 16]]
+    assert inputs["images_seqlens"].tolist() == [96, 64]
+    assert inputs["images_seqlens"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("fps", [None, 1, 4])
+def test_a_video_gives_what_the_processor_makes_of_it(
+    load: Load, root: Path, kind: str, fps: int | None
+) -> None:
+    """Frames are chosen as the processor chooses them from the whole video."""
+    renderer = load(kind, mm_processor_kwargs={"fps": fps} if fps else None)
+    frames, about = read_video(root / "data/v.mp4", lambda about: range(about["total_num_frames"]))
+    chosen = {"fps": fps, "do_sample_frames": True} if fps else {}
+    expected = by_processor(
+        renderer,
+        [said("See "), {"type": "video", "video": ""}, said("!")],
+        videos=[torch.from_numpy(frames)],
+        video_metadata=[about],
+        **chosen,
+    )
+    require_same(renderer, media.row("See <video>!", videos=["v.mp4"]), expected)
+
+
+def test_a_rate_below_videos_kwargs_counts_as_well(load: Load) -> None:
+    row = media.row("<video>!", videos=["v.mp4"])
+    flat, nested = (
+        load("qwen3_vl", mm_processor_kwargs=given).inputs(row)[0]
+        for given in ({"fps": 4}, {"videos_kwargs": {"fps": 4}})
+    )
+    assert flat == nested != load("qwen3_vl").inputs(row)[0]
+
+
+def test_a_sound_gives_what_the_processor_makes_of_it(load: Load, root: Path) -> None:
+    renderer = load("qwen2_audio")
+    clip = read_audio(root / "data/s.wav", 16_000)
+    expected = by_processor(
+        renderer,
+        [{"type": "audio", "audio": ""}, said(" What?")],
+        audio=[clip],
+        sampling_rate=16_000,
+    )
+    row = media.row("<audio> What?", audios=[{"path": "s.wav"}])
+    require_same(renderer, row, expected)
+    # Half a second is 50 frames of features, 25 after the convolution and 12 after pooling.
+    assert renderer.inputs(row)[0].count(processors.token_id("<|AUDIO|>")) == 12
+
+
+def test_images_and_videos_in_several_messages_keep_their_order(load: Load) -> None:
+    renderer = load("qwen2_5_vl")
+    row = media.row("And <image>?", images=["a.png", "b.png"], videos=["v.mp4"])
+    row["prompt"][:0] = [
+        {"role": "user", "content": "What is <image> in <video>?"},
+        {"role": "assistant", "content": "A dot.", "tool_calls": None},
+    ]
+    ids, inputs = renderer.inputs(row)
+    assert renderer.render([row])[0].ids == ids
+    assert inputs["image_grid_thw"].tolist() == [[1, 12, 8], [1, 4, 16]]
+    text = renderer.processor.tokenizer.decode(ids)
+    assert [mark.startswith("<|image_pad|>") for mark in text.split("<|vision_start|>")[1:]] == [
+        True,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "llava"])
+@given(size=st.tuples(st.integers(1, 300), st.integers(1, 300)))
+@settings(max_examples=40, deadline=None)
+def test_the_count_by_size_is_that_of_the_pixels(load: Load, kind: str, size: tuple[int, int]) -> None:
+    if max(size) > 200 * min(size):
+        return
+    row = media.row("<image>?", images=[{"bytes": media.png(*size)}])
+    renderer = load(kind)
+    renderer._to_compare = 0
+    assert renderer.render([row])[0].ids == renderer.inputs(row)[0]
+
+
+def test_no_pixel_is_decoded_where_the_size_is_enough(load: Load) -> None:
+    """Of an image that breaks off after its header, the size is known and the pixels are not."""
+    cut = {"bytes": media.png(50, 30)[:300]}
+    renderer = load("qwen2_5_vl")
+    whole = media.row("<image>?", images=["a.png"])
+    *_, last = renderer.render([whole] * 5 + [media.row("<image>?", images=[cut])])
+    assert last == renderer.render([whole])[0]
+    with pytest.raises(InputError, match=r"data/train.jsonl, row 3.*media_error.*uid u1"):
+        renderer.inputs(media.row("<image>?", images=[cut]))
+
+
+def test_a_count_that_differs_from_what_is_made_is_not_used(
+    load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    renderer = load("qwen2_5_vl")
+    renderer.__dict__["_expansion"] = lambda sizes: ["<|image_pad|>"] * len(sizes)
+    row = media.row("<image>?", images=["a.png"])
+    with caplog.at_level(logging.WARNING):
+        rendered = renderer.render([row, row])
+    assert [one.ids for one in rendered] == [renderer.inputs(row)[0]] * 2
+    assert "every image is processed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("llava", {"do_center_crop": False}),
+        ("gemma3", {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 8}),
+        ("qwen2_vl", {"size": {"shortest_edge": 256, "longest_edge": 1024}}),
+    ],
+)
+def test_a_processor_that_counts_otherwise_is_asked_with_every_image(
+    load: Load, kind: str, settings: dict[str, Any]
+) -> None:
+    renderer = load(kind, mm_processor_kwargs=settings)
+    assert learn_expansion(renderer.processor, settings) is None
+    for name in IMAGES:
+        expected = by_processor(renderer, [pixels(name), said("?")], **settings)
+        (rendered,) = renderer.render([media.row("<image>?", images=[name])])
+        assert rendered.ids == expected["input_ids"][0].tolist()
+
+
+DROPS_SYSTEM = (
+    "{% for m in messages if m.role != 'system' %}{% for c in m.content %}"
+    "{{ c.text or '<|image_pad|>' }}{% endfor %}{% endfor %}"
+)
+DROPS_IMAGES = "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}"
+RAISES = "{{ raise_exception('no images, please') }}"
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "code", "path", "reason"),
+    [
+        (
+            media.row("<audio>", audios=["s.wav"]),
+            None,
+            "render.media_unsupported",
+            "audios",
+            "reads no audio",
+        ),
+        (
+            media.row("<image>", images=["none.png"]),
+            None,
+            "render.media_error",
+            "images[0]",
+            "no file",
+        ),
+        (
+            media.row("<image>", images=[{"bytes": b"no image"}]),
+            None,
+            "render.media_error",
+            "images[0]",
+            "cannot identify",
+        ),
+        (
+            media.row("a<video>", videos=["s.wav"]),
+            None,
+            "render.media_error",
+            "videos[0]",
+            "without pictures",
+        ),
+        (
+            media.row("<image>", images=[{"path": "a.png", "max_pixels": 9}]),
+            None,
+            "render.media_error",
+            "images[0]",
+            "max_pixels on one medium",
+        ),
+        (
+            media.row("<image>", images=["a.png"] * 2),
+            None,
+            "render.media_error",
+            "images",
+            "1 <image> placeholder",
+        ),
+        (
+            media.row("<image>", images=["a.png"]),
+            RAISES,
+            "render.template_error",
+            "prompt",
+            "no images, please",
+        ),
+        (
+            media.row("<image>", images=["a.png"]),
+            DROPS_IMAGES,
+            "render.media_lost",
+            "prompt",
+            "0 image placeholders",
+        ),
+        (
+            media.row("<image>", images=["a.png"], system="Be brief."),
+            DROPS_SYSTEM,
+            "render.text_lost",
+            "prompt[0].content",
+            "not rendered",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_rendered_has_its_reason_and_harms_no_other(
+    load: Load, row: dict[str, Any], template: str | None, code: str, path: str, reason: str
+) -> None:
+    good = media.row("<image>?", images=["a.png"])
+    renderer = load("qwen2_5_vl")
+    expected = None if template else renderer.render([good])[0]
+    if template:
+        renderer.processor.chat_template = template
+    refused, other = renderer.render([row, good])
+    assert (refused.ids, refused.code, refused.path) == (None, code, path)
+    assert reason in (refused.error or "")
+    if expected is not None:
+        assert other == expected
+
+
+def test_what_an_assistant_thought_earlier_may_be_left_out(load: Load) -> None:
+    renderer = load("qwen2_5_vl")
+    renderer.processor.chat_template = DROPS_SYSTEM.replace("'system'", "'assistant'")
+    row = media.row("<image>?", images=["a.png"])
+    row["prompt"].insert(0, {"role": "assistant", "content": "<think>Hm.</think>"})
+    assert renderer.render([row])[0].error is None
+
+
+def test_tools_are_rendered_and_a_row_may_bring_its_own(load: Load) -> None:
+    def tool(name: str) -> list[dict[str, Any]]:
+        return [{"type": "function", "function": {"name": name}}]
+
+    renderer = load("qwen2_5_vl", tools=tool("shared"))
+    row = media.row("<image>?", images=["a.png"])
+    for asked, name in ((row, "shared"), ({**row, "tools": tool("own")}, "own")):
+        assert f'"name": "{name}"' in renderer.processor.tokenizer.decode(renderer.render([asked])[0].ids)
+
+
+def test_a_renderer_that_was_sent_to_another_process_renders_the_same(load: Load) -> None:
+    renderer = load("qwen3_vl", mm_processor_kwargs={"fps": 1})
+    rows = [media.row("<image>", images=["a.png"]), media.row("<video>", videos=["v.mp4"])]
+    rendered = renderer.render(rows)
+    assert pickle.loads(pickle.dumps(renderer)).render(rows) == rendered
+
+
+def test_the_stamp_tells_settings_apart_and_survives_a_copy(load: Load, root: Path, tmp_path: Path) -> None:
+    stamp = load("qwen2_5_vl").stamp_parts
+    shutil.copytree(root / "policies/qwen2_5_vl", tmp_path / "copy")
+    assert load_media_renderer(tmp_path / "copy", root=root).stamp_parts == stamp
+    changed = {
+        "processor": load("qwen2_vl").stamp_parts,
+        "mm_processor_kwargs": load("qwen2_5_vl", mm_processor_kwargs={"fps": 1}).stamp_parts,
+        "processor_template": load("llava").stamp_parts,
+    }
+    settings = tmp_path / "copy/processor_config.json"
+    settings.write_text(settings.read_text().replace('"merge_size": 2', '"merge_size": 1'))
+    changed["processor "] = load_media_renderer(tmp_path / "copy", root=root).stamp_parts
+    for part, other in changed.items():
+        assert other[part.strip()] != stamp[part.strip()], part
+
+
+def test_the_digest_follows_the_bytes_of_the_media_and_the_settings(load: Load) -> None:
+    renderer = load("qwen2_5_vl")
+    data = media.png(*IMAGES["a.png"])
+    by_bytes = renderer.digest(media.row("<image>", images=[{"bytes": data}]))
+    assert by_bytes != renderer.digest(media.row("<image>", images=[{"bytes": media.png(51, 30)}]))
+    assert by_bytes != load("qwen3_vl").digest(media.row("<image>", images=[{"bytes": data}]))
+    same = io.BytesIO()
+    pixels("a.png").save(same, "PNG")
+    assert by_bytes == renderer.digest(media.row("<image>", images=[{"bytes": same.getvalue()}]))
+
+
+def test_a_policy_without_a_processor_has_no_renderer(policy: Path, root: Path) -> None:
+    assert load_media_renderer(policy, root=root) is None
+
+
+def test_a_processor_that_does_not_load_is_named(root: Path, load: Load, tmp_path: Path) -> None:
+    load("qwen2_5_vl")
+    shutil.copytree(root / "policies/qwen2_5_vl", tmp_path / "policy")
+    (tmp_path / "policy/processor_config.json").write_text("{")
+    with pytest.raises(InputError, match=r"policy.path.*processor does not load.*rl-assets\[media\]"):
+        load_media_renderer(tmp_path / "policy", root=root)

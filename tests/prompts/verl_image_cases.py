@@ -1,0 +1,207 @@
+"""Prompts with images measured by the real verl and by us; run by test_verl_image_parity.py with verl.
+
+verl's `RLHFDataset` reads the same files with the same processor. It resizes every image with qwen-vl-utils
+before the processor does. We leave the size to the processor, so the lengths are equal where the two agree.
+"""
+
+import io
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import transformers
+import verl.utils.dataset.rl_dataset as verl_dataset
+from omegaconf import OmegaConf
+from PIL import Image
+
+from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.prompts import PromptRenderer, filter_by_length
+from tests.prompts import processors
+
+LIMIT = 70
+QUESTION = "<image>Find x."
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return processors.save("qwen2_5_vl", tmp_path_factory.mktemp("policy"))
+
+
+def png(height: int, width: int, mode: str = "RGB") -> bytes:
+    noise = np.random.default_rng(height * width).integers(0, 256, (height, width, 4), dtype=np.uint8)
+    sink = io.BytesIO()
+    Image.fromarray(noise, "RGBA").convert(mode).save(sink, "PNG")
+    return sink.getvalue()
+
+
+def row(number: int, content: str, images: Sequence[bytes]) -> dict[str, Any]:
+    return {
+        "data_source": "hiyouga/geometry3k",
+        "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}],
+        "images": [{"bytes": data, "path": None} for data in images],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(number)},
+        "extra_info": {"index": number},
+    }
+
+
+def write(root: Path, rows: list[dict[str, Any]]) -> Path:
+    """A parquet file as verl's own preprocessing of geometry3k writes it."""
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.Table.from_pylist(rows)
+    at = table.schema.get_field_index("images")
+    table = table.set_column(at, "images", pa.array([row["images"] for row in rows], pa.list_(image)))
+    pq.write_table(table, root / "train.parquet")
+    return root / "train.parquet"
+
+
+class Measured(verl_dataset.RLHFDataset):
+    """verl's dataset, which remembers every length that its filter computes."""
+
+    def maybe_filter_out_long_prompts(self, dataframe: Any = None) -> Any:
+        self.lengths: dict[int, int] = {}
+
+        def filter_with(test: Any, **_: Any) -> Any:
+            length_of = dict(
+                zip(test.__code__.co_freevars, (cell.cell_contents for cell in test.__closure__), strict=True)
+            )["doc2len"]
+            kept = []
+            for index, doc in enumerate(dataframe):
+                self.lengths[doc["extra_info"]["index"]] = length_of(doc)
+                if test(dataframe[index]):
+                    kept.append(index)
+            return dataframe.select(kept)
+
+        class Frame:
+            filter = staticmethod(filter_with)
+
+        return super().maybe_filter_out_long_prompts(Frame())
+
+
+def by_verl(file: Path, policy: Path, **config: Any) -> tuple[dict[int, int], list[int]]:
+    """Length of every row, and which verl keeps; a row that it cannot measure has one more than the limit."""
+    processor = transformers.AutoProcessor.from_pretrained(policy)
+    dataset = Measured(
+        str(file),
+        processor.tokenizer,
+        OmegaConf.create({"max_prompt_length": LIMIT, "cache_dir": str(file.parent / "cache"), **config}),
+        processor,
+    )
+    return dataset.lengths, [doc["extra_info"]["index"] for doc in dataset.dataframe]
+
+
+def by_us(file: Path, policy: Path, **options: Any) -> tuple[dict[int, int], list[int]]:
+    root = file.parent
+    folder = root / "ours"
+    folder.mkdir()
+    result = apply_contract(scan_files([file.name], root=root), ContractOptions(), root=root, folder=folder)
+    assert not list(result.rejected.rows())
+    renderer = PromptRenderer.load(policy, root=root, **options)
+    gate = filter_by_length(
+        result.accepted, renderer, max_prompt_length=LIMIT, folder=folder, log=lambda _: None
+    )
+    assert not list(gate.refused.rows())
+    kept, overlong = list(gate.kept.rows()), list(gate.overlong.rows())
+    lengths = {json.loads(r["extra_info"])["index"]: r["prompt_length"] for r in [*kept, *overlong]}
+    return lengths, [json.loads(r["extra_info"])["index"] for r in kept]
+
+
+def same(root: Path, policy: Path, rows: list[dict[str, Any]], **settings: Any) -> dict[int, int]:
+    file = write(root, rows)
+    ours, theirs = by_us(file, policy, **settings), by_verl(file, policy, **settings)
+    assert ours == theirs
+    assert ours[1], "some are kept"
+    return ours[0]
+
+
+def test_lengths_and_kept_rows_are_verls(tmp_path: Path, policy: Path) -> None:
+    """Every size between 8 and 40 tokens, upright and flat, at multiples of the patch and between them."""
+    sides = list(itertools.product((16, 23, 40, 44, 71), (24, 37, 40, 52)))
+    rows = [row(number, QUESTION, [png(*side)]) for number, side in enumerate(sides)]
+    lengths = same(tmp_path, policy, rows)
+    assert min(lengths.values()) < LIMIT < max(lengths.values())
+
+
+def test_several_images_in_several_messages(tmp_path: Path, policy: Path) -> None:
+    two = row(0, "<image> or <image>?", [png(16, 24), png(24, 16)])
+    first = row(1, "And <image>?", [png(24, 24), png(16, 16)])
+    first["prompt"][1:1] = [
+        {"role": "user", "content": "What is <image>?"},
+        {"role": "assistant", "content": "A dot."},
+    ]
+    same(tmp_path, policy, [two, first])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "L", "P", "1"])
+def test_images_of_every_mode(tmp_path: Path, policy: Path, mode: str) -> None:
+    same(tmp_path, policy, [row(0, QUESTION, [png(24, 32, mode)])])
+
+
+def test_text_rows_beside_rows_with_images(tmp_path: Path, policy: Path) -> None:
+    same(tmp_path, policy, [row(0, "Find x.", []), row(1, QUESTION, [png(24, 32)])])
+
+
+def test_arguments_of_the_processor(tmp_path: Path, policy: Path) -> None:
+    """An image of 32 × 32 pixels is 16 tokens, and 4 where at most 320 pixels are seen."""
+    lengths = []
+    for most in (2560, 320):
+        root = tmp_path / str(most)
+        root.mkdir()
+        size = {"min_pixels": 256, "max_pixels": most}
+        lengths.append(same(root, policy, [row(0, QUESTION, [png(32, 32)])], mm_processor_kwargs=size)[0])
+    assert lengths[0] - lengths[1] == 16 - 4
+
+
+DROPPED = LIMIT + 1
+"""The length that verl's filter gives a row that it cannot measure."""
+
+
+@pytest.mark.parametrize(
+    ("side", "settings", "ours", "theirs"),
+    [
+        pytest.param(
+            (21, 122),
+            {},
+            30,
+            28,
+            id="an image above the processor's largest size: verl rounds its sides to patches before the "
+            "processor shrinks it, so the processor sees another shape",
+        ),
+        pytest.param(
+            (8, 8),
+            {"min_pixels": 64, "max_pixels": 2560},
+            1,
+            4,
+            id="an image below 4 tokens: qwen-vl-utils enlarges it, whatever the processor's least size is",
+        ),
+    ],
+)
+def test_where_the_two_differ(
+    tmp_path: Path, policy: Path, side: tuple[int, int], settings: dict[str, Any], ours: int, theirs: int
+) -> None:
+    file = write(tmp_path, [row(0, QUESTION, [png(*side)])])
+    (text,) = by_verl(write(_made(tmp_path / "text"), [row(0, "Find x.", [])]), policy)[0].values()
+    marks = 2
+    assert by_us(file, policy, mm_processor_kwargs=settings)[0] == {0: text + marks + ours}
+    assert by_verl(file, policy, mm_processor_kwargs=settings)[0] == {0: text + marks + theirs}
+
+
+def test_verl_drops_every_row_under_settings_with_an_object_in_them(tmp_path: Path, policy: Path) -> None:
+    """Its configuration hands them to the processor as no dict; transformers 5 refuses that."""
+    settings = {"size": {"shortest_edge": 256, "longest_edge": 2560}}
+    file = write(tmp_path, [row(0, QUESTION, [png(16, 24)])])
+    assert by_verl(file, policy, mm_processor_kwargs=settings)[0] == {0: DROPPED}
+    lengths, kept = by_us(file, policy, mm_processor_kwargs=settings)
+    assert kept == [0]
+    assert lengths[0] < DROPPED
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
