@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from rl_assets.errors import InputError, first_line
@@ -10,9 +11,8 @@ from rl_assets.store import digest_file, digest_json
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 # What transformers reads of a checkpoint folder. Optimizer states, logs and notes beside it do not count.
-_SETTINGS = (
+_RENDERING = (
     "config.json",
-    "generation_config.json",
     "tokenizer*",
     "vocab*",
     "merges.txt",
@@ -25,6 +25,7 @@ _SETTINGS = (
     "processor_config.json",
     "*.py",
 )
+_SETTINGS = (*_RENDERING, "generation_config.json")
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _OLD_WEIGHTS = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 
@@ -72,7 +73,15 @@ def policy_fingerprint(path: str | Path, *, revision: str | None = None) -> str:
     Raises:
         InputError: the folder is missing, or holds no config.json or no weights.
     """
-    folder = policy_folder(path, revision=revision)
+    return digest_json(file_digests(policy_files(policy_folder(path, revision=revision))))
+
+
+def policy_files(folder: Path) -> dict[str, Path]:
+    """The files that make up a policy, by name within its folder: settings, tokenizer, weights.
+
+    Raises:
+        InputError: the folder holds no config.json or no weights.
+    """
     files = _files(folder, _SETTINGS)
     if folder / "config.json" not in files:
         raise InputError(
@@ -91,8 +100,18 @@ def policy_fingerprint(path: str | Path, *, revision: str | None = None) -> str:
             expected="*.safetensors (or pytorch_model*.bin)",
             remedy="Save the policy with `model.save_pretrained`; a download may have been cut short.",
         )
-    digests = {str(file.relative_to(folder).as_posix()): _digest(file) for file in files | weights}
-    return digest_json(digests)
+    return {file.relative_to(folder).as_posix(): file for file in sorted(files | weights)}
+
+
+def rendering_files(folder: Path) -> dict[str, Path]:
+    """The files of a policy's folder that decide how a prompt is rendered and a response is read: tokenizer,
+    chat template, processor, and config.json, which names their classes."""
+    return {file.relative_to(folder).as_posix(): file for file in sorted(_files(folder, _RENDERING))}
+
+
+def file_digests(files: Mapping[str, Path]) -> dict[str, str]:
+    """Digest of each file's bytes, by name."""
+    return {name: _digest(file) for name, file in files.items()}
 
 
 def _files(folder: Path, patterns: tuple[str, ...]) -> set[Path]:

@@ -186,7 +186,8 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
     try:
         config = transformers.AutoConfig.from_pretrained(folder, **options)
     except (OSError, ValueError, KeyError) as error:
-        raise _unusable(folder, error, "Check config.json, or update transformers.") from error
+        remedy = "Check config.json, or update transformers; code of the policy's own is run only under"
+        raise _unusable(folder, error, f"{remedy} data.trust_remote_code.") from error
     auto = _auto_class(config, folder)
     transformers.utils.logging.disable_progress_bar()
     try:

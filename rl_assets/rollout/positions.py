@@ -24,7 +24,7 @@ def prompt_positions(policy: Policy, prompt: Prompt) -> torch.Tensor:
     find = policy.model.model.get_rope_index
     ids = torch.tensor([prompt.ids])
     known = inspect.signature(find).parameters
-    media = {name: torch.as_tensor(value) for name, value in prompt.media.items() if name in known}
+    media = {name: torch.as_tensor(prompt.media[name]) for name in prompt.media if name in known}
     positions, _ = find(ids, **media | {"mm_token_type_ids": token_types(policy, ids)})
     return positions[:, 0].cpu()
 
@@ -32,10 +32,11 @@ def prompt_positions(policy: Policy, prompt: Prompt) -> torch.Tensor:
 def token_types(policy: Policy, ids: torch.Tensor) -> torch.Tensor:
     """Which tokens stand for media: 0 text, 1 image, 2 video; int32, in the shape of `ids`."""
     types = torch.zeros_like(ids, dtype=torch.int32)
-    for kind, name in ((1, "image_token_id"), (2, "video_token_id")):
-        token = getattr(policy.model.config, name, None)
-        if token is not None:
-            types[ids == token] = kind
+    for kind, modality in ((1, "image"), (2, "video")):
+        for name in (f"{modality}_token_id", f"{modality}_token_index"):
+            token = getattr(policy.model.config, name, None)
+            if token is not None:
+                types[ids == token] = kind
     return types
 
 
@@ -45,5 +46,6 @@ def media_inputs(policy: Policy, prompt: Prompt, ids: torch.Tensor) -> Mapping[s
         return {}
     known = inspect.signature(policy.model.forward).parameters
     inputs = {name: torch.as_tensor(value) for name, value in prompt.media.items()}
-    inputs["mm_token_type_ids"] = token_types(policy, ids)
+    # Gemma 3 lets the tokens of an image see one another by the second name.
+    inputs |= dict.fromkeys(("mm_token_type_ids", "token_type_ids"), token_types(policy, ids))
     return {name: value.to(policy.device) for name, value in inputs.items() if name in known}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_assets.errors import InputError
+from rl_assets.rollout.media import MediaInputs
 from rl_assets.rollout.params import SamplingParams
 from rl_assets.store import digest_bytes, digest_json
 
@@ -139,7 +140,9 @@ def response_keys(prompt: Prompt, sampling: SamplingParams, policy: Mapping[str,
             "uid": prompt.uid,
             "ids": prompt.ids,
             "limit": prompt.limit,
-            "media": {name: _media_digest(value) for name, value in prompt.media.items()},
+            "media": prompt.media.digest
+            if isinstance(prompt.media, MediaInputs)
+            else {name: _media_digest(value) for name, value in prompt.media.items()},
             "sampling": sampling.response_key(),
             "policy": dict(policy),
         }

@@ -9,15 +9,17 @@ from typing import Any
 from upath import UPath
 
 from rl_assets.progress import Log
+from rl_assets.prompts.multimodal import MediaRenderer
 from rl_assets.protocol import ShardManifest, ShardRef, find_shard, read_shard, write_shard
 from rl_assets.rollout.devices import device_names
 from rl_assets.rollout.engine import RolloutStats, generate_rollouts
 from rl_assets.rollout.fingerprint import policy_fingerprint
 from rl_assets.rollout.journal import Journal
+from rl_assets.rollout.media import with_media, without_media
 from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.policy import load_policy
-from rl_assets.rollout.workers import spread
 from rl_assets.store import digest_json, is_local
+from rl_assets.workers import spread
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class _Setup:
     prompt_length: int
     response_length: int
     max_batch_size: int | None
+    media: MediaRenderer | None
 
     @contextlib.contextmanager
     def __call__(self, device: str, log: Log) -> Iterator[Callable[[_Task], tuple[ShardRef, RolloutStats]]]:
@@ -77,7 +80,7 @@ class _Setup:
                 stats = RolloutStats()
                 data = generate_rollouts(
                     policy,
-                    read_shard(self.prompts_root, task.shard),
+                    with_media(read_shard(self.prompts_root, task.shard), self.media, task.shard.name),
                     task.sampling,
                     prompt_length=self.prompt_length,
                     response_length=self.response_length,
@@ -86,7 +89,7 @@ class _Setup:
                     journal=journal,
                     stats=stats,
                 )
-                return write_shard(self.root, task.name, data), stats
+                return write_shard(self.root, task.name, without_media(data)), stats
 
             yield answer
 
@@ -103,15 +106,17 @@ def roll_out_shards(
     response_length: int,
     max_batch_size: int | None,
     log: Log,
+    media: MediaRenderer | None = None,
     devices: Sequence[str] | None = None,
 ) -> RolloutResult:
     """Answer every prompt of every shard.
 
     A rollout shard is named after everything that its responses depend on: the digest of its prompt shard,
-    the policy's fingerprint, the sampling parameters and the two lengths. One of that name that is there
-    and whole is taken as it is, so a rebuild without a change generates nothing and does not load the
-    policy. Where `root` is local, finished responses are journalled in its folder ``.journal``, by policy:
-    a run that was killed goes on where it stopped, and of a shard that changed only new rows are generated.
+    the policy's fingerprint, the sampling parameters, the two lengths and, where the policy reads media, how
+    they are processed. One of that name that is there and whole is taken as it is, so a rebuild without a
+    change generates nothing and does not load the policy. Where `root` is local, finished responses are
+    journalled in its folder ``.journal``, by policy: a run that was killed goes on where it stopped, and of a
+    shard that changed only new rows are generated.
 
     Args:
         prompts: manifest of the prompt shards; their names begin with their split.
@@ -124,26 +129,28 @@ def roll_out_shards(
         response_length: width of the `responses` tensor in tokens.
         max_batch_size: most sequences decoded at once; None lets the engine choose.
         log: receives progress lines.
+        media: renders prompts with media; None where the policy reads none.
         devices: work on each of them in a process of its own; None takes every CUDA device where the
             policy's device is ``auto``, and else the policy's device.
 
     Raises:
-        InputError: the policy does not load, or a shard is damaged.
+        InputError: the policy does not load, a shard is damaged, or media are not what they were when the
+            prompts were measured.
     """
     fingerprint = policy_fingerprint(policy_path)
     refs: dict[str, ShardRef] = {}
     tasks: list[_Task] = []
     for number, shard in enumerate(prompts.shards, start=1):
         how = sampling[shard.split]
-        address = digest_json(
-            {
-                "prompts": shard.digest,
-                "policy": fingerprint,
-                "sampling": how.digest,
-                "lengths": [prompt_length, response_length],
-            }
-        )
-        name = f"{shard.name}-{address[:12]}"
+        made_of: dict[str, Any] = {
+            "prompts": shard.digest,
+            "policy": fingerprint,
+            "sampling": how.digest,
+            "lengths": [prompt_length, response_length],
+        }
+        if media is not None:
+            made_of["media"] = media.stamp_parts
+        name = f"{shard.name}-{digest_json(made_of)[:12]}"
         place = f"shard {number} of {len(prompts.shards)} ({shard.name})"
         if there := find_shard(root, name):
             log(f"rollouts: {place} is up to date")
@@ -159,6 +166,7 @@ def roll_out_shards(
         prompt_length=prompt_length,
         response_length=response_length,
         max_batch_size=max_batch_size,
+        media=media,
     )
     total = RolloutStats()
     devices = devices or (device_names(policy_options.get("device", "auto")) if tasks else ())

@@ -1,0 +1,203 @@
+"""Media at rollout: made when needed, let go afterwards, and held to the prompt that was measured."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_assets.errors import InputError
+from rl_assets.prompts.media_decode import read_video
+from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
+from rl_assets.protocol import DataProto, MediaStore, collate_fn, read_shard, to_item, write_shard
+from rl_assets.protocol.item import build_messages
+from rl_assets.rollout import SamplingParams, generate_rollouts, load_policy
+from rl_assets.rollout.media import MediaInputs, with_media, without_media
+from rl_assets.rollout.requests import Prompt, response_keys
+from rl_assets.verl import with_multi_modal_inputs
+from tests.prompts import media, processors
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    media.picture().save(tmp_path / "data/a.png")
+    processors.save("qwen2_5_vl", tmp_path / "policy")
+    return tmp_path
+
+
+@pytest.fixture
+def store(root: Path) -> MediaStore:
+    return MediaStore(root / "media")
+
+
+@pytest.fixture
+def renderer(root: Path, store: MediaStore) -> MediaRenderer:
+    loaded = load_media_renderer(root / "policy", root=root)
+    assert loaded is not None
+    return loaded.reading(store)
+
+
+@pytest.fixture
+def shard(root: Path, renderer: MediaRenderer, store: MediaStore) -> DataProto:
+    """Three rows, read from a shard: an image by its path, one by its bytes, and text."""
+    rows = [
+        media.row("Is <image> it?", images=["a.png"]),
+        media.row("<image>?", images=[{"bytes": media.png(16, 24), "path": None}]),
+        media.row("It is."),
+    ]
+    items = []
+    for number, row in enumerate(rows):
+        (rendered,) = renderer.render([row])
+        row |= {"uid": f"u{number}", "reward_model": {"ground_truth": "4"}, "prompt_ids": rendered.ids}
+        items.append(to_item(row, media=store, columns=()))
+    data = DataProto.from_single_dict(collate_fn(items))
+    return read_shard(root / "shards", write_shard(root / "shards", "train-0", data))
+
+
+class Made:
+    """Makes the same tensors again and again, and counts how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> dict[str, torch.Tensor]:
+        self.times += 1
+        return {"pixel_values": torch.zeros(100, 100), "image_grid_thw": torch.tensor([[1, 4, 4]])}
+
+
+def test_tensors_are_made_when_asked_for_and_only_small_ones_are_kept() -> None:
+    make = Made()
+    inputs = MediaInputs("d", make)
+    assert inputs
+    assert make.times == 0
+    assert inputs["image_grid_thw"].tolist() == [[1, 4, 4]]
+    assert dict(inputs.items())["pixel_values"].shape == (100, 100)
+    assert make.times == 1, "what the grid was taken from is handed over"
+    assert (set(inputs), len(inputs), inputs["image_grid_thw"].shape) == (
+        {"pixel_values", "image_grid_thw"},
+        2,
+        (1, 3),
+    )
+    assert make.times == 1
+    assert inputs["pixel_values"].shape == (100, 100)
+    assert make.times == 2
+
+
+def test_rows_of_a_shard_get_what_their_media_give(shard: DataProto, renderer: MediaRenderer) -> None:
+    inputs = with_media(shard, renderer, "train-0").non_tensor_batch["multi_modal_inputs"]
+    assert [one["image_grid_thw"].tolist() for one in inputs[:2]] == [[[1, 12, 8]], [[1, 4, 6]]]
+    assert inputs[2] == {}
+    assert "multi_modal_inputs" not in shard.non_tensor_batch
+
+
+def test_a_rollout_shard_keeps_their_patch_counts_and_not_their_pixels(
+    shard: DataProto, renderer: MediaRenderer
+) -> None:
+    answered = with_media(shard, renderer, "train-0").repeat(2, interleave=True)
+    stored = without_media(answered)
+    assert "multi_modal_inputs" not in stored.non_tensor_batch
+    assert stored.meta_info["images_seqlens"] == [96, 96, 24, 24]
+    text = shard.select_idxs([2])
+    assert without_media(with_media(text, renderer, "train-0")).meta_info == text.meta_info
+
+
+def test_the_tensors_come_back_for_verl(shard: DataProto, renderer: MediaRenderer) -> None:
+    whole = with_multi_modal_inputs(shard.repeat(2, interleave=True), renderer)
+    first, sibling, *_, text = whole.non_tensor_batch["multi_modal_inputs"]
+    assert first["pixel_values"].shape == (96, 96)
+    assert first is sibling
+    assert text == {}
+    assert whole.meta_info["images_seqlens"] == [96, 96, 24, 24]
+
+
+@pytest.mark.parametrize("attach", [with_media, with_multi_modal_inputs])
+def test_media_that_give_another_prompt_are_refused(
+    shard: DataProto, renderer: MediaRenderer, root: Path, attach: Callable[..., DataProto]
+) -> None:
+    media.picture(16, 24).save(root / "data/a.png")
+    with pytest.raises(
+        InputError,
+        match=r"row 3.*field `prompt_ids`: found a prompt of 34 tokens for uid 'u0', token \d+ at position "
+        r"\d+, expected the 52 tokens that were measured, token \d+ there",
+    ):
+        given = attach(shard, renderer, *(["train-0"] if attach is with_media else []))
+        dict(given.non_tensor_batch["multi_modal_inputs"][0])
+
+
+def test_a_medium_that_is_gone_is_named(shard: DataProto, renderer: MediaRenderer, root: Path) -> None:
+    (root / "data/a.png").unlink()
+    with pytest.raises(InputError, match=r"data/train.jsonl, row 3.*no file a.png"):
+        with_media(shard, renderer, "train-0")
+
+
+def test_media_without_a_processor_are_refused(shard: DataProto) -> None:
+    with pytest.raises(InputError, match="media in the prompt of uid 'u0', and a policy without a processor"):
+        with_media(shard, None, "train-0")
+
+
+def test_responses_are_known_by_the_content_of_their_media(
+    shard: DataProto, renderer: MediaRenderer, root: Path
+) -> None:
+    def keys() -> list[str]:
+        row = with_media(shard, renderer, "train-0").non_tensor_batch["multi_modal_inputs"][0]
+        prompt: Any = Prompt("u0", (1, 2), 4, row)
+        return response_keys(prompt, SamplingParams(n=1), {})
+
+    before = keys()
+    assert keys() == before
+    media.picture(51, 30).save(root / "data/a.png")
+    assert keys() != before
+
+
+@pytest.mark.parametrize("kind", sorted(processors.MODELS))
+def test_greedy_rollouts_of_images_and_videos_are_those_of_generate(tmp_path: Path, kind: str) -> None:
+    """Media go through the renderer on one side, and through transformers alone on the other."""
+    (tmp_path / "data").mkdir()
+    media.picture().save(tmp_path / "data/a.png")
+    clip = media.video(tmp_path / "data/v.mp4", frames=8)
+    folder = processors.save_policy(kind, tmp_path / "policy")
+    renderer = load_media_renderer(folder, root=tmp_path)
+    assert renderer is not None
+    rows = [
+        media.row("<image>.", images=["a.png"]),
+        media.row("What is the difference of <image> and <image>?", images=["a.png", "a.png"]),
+    ]
+    if kind.startswith("qwen"):
+        rows.append(media.row("Is <image> in <video>?", images=["a.png"], videos=["v.mp4"]))
+        rows.append(media.row("<video>!", videos=["v.mp4"]))
+    for number, row in enumerate(rows):
+        row |= {"uid": f"u{number}", "reward_model": {"ground_truth": "4"}}
+        row["prompt_ids"] = renderer.render([row])[0].ids
+    prompts = DataProto.from_single_dict(collate_fn([to_item(row) for row in rows]))
+    frames, about = read_video(clip, lambda about: range(about["total_num_frames"]))
+    with load_policy(folder, device="cpu") as policy:
+        answered = generate_rollouts(
+            policy,
+            with_media(prompts, renderer, "train-0"),
+            SamplingParams(n=2, do_sample=False),
+            prompt_length=400,
+            response_length=8,
+            log=lambda _: None,
+        )
+        for index, row in enumerate(rows):
+            given: dict[str, Any] = {}
+            if "images" in row:
+                given["images"] = [media.picture()] * len(row["images"])
+            if "videos" in row:
+                given |= {"videos": [torch.from_numpy(frames)], "video_metadata": [dict(about)]}
+            columns = {"image": row.get("images"), "video": row.get("videos")}
+            present = {modality: items for modality, items in columns.items() if items}
+            messages = build_messages(row, row["prompt"], present)
+            text = renderer.processor.apply_chat_template(messages, add_generation_prompt=True)
+            inputs = renderer.processor(text=[text], add_special_tokens=False, return_tensors="pt", **given)
+            made = policy.model.generate(
+                **inputs,
+                do_sample=False,
+                max_new_tokens=8,
+                suppress_tokens=list(policy.blocked_token_ids),
+            )[0, inputs["input_ids"].shape[1] :]
+            for sample in (2 * index, 2 * index + 1):
+                length = answered.non_tensor_batch["response_length"][sample]
+                assert answered.batch["responses"][sample, :length].tolist() == made.tolist()
