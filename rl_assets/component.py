@@ -7,17 +7,21 @@ from pydantic import BaseModel
 
 from rl_assets.assets import build_assets
 from rl_assets.assets.dataset import Dataset
+from rl_assets.automation import automate
 from rl_assets.checks import build_checks
+from rl_assets.scaffolder import DataToRolloutScaffolder
 from rl_assets.spec import DataToRolloutSpec
 
 
+@dg.scaffold_with(DataToRolloutScaffolder)
 class DataToRollout(dg.Component):
     """Raw prompt files to rollouts, scores and a training set, as one checked asset graph per dataset.
 
     Makes the assets `raw_files`, `field_contract` and `rejected_rows`, `length_filtered`, `overlong_rows`
     and `unrenderable_rows`, `proto_shards`, `rollouts`, `reward_inputs`, `reward_scores`,
-    `prompt_difficulty`, `verl_dataset` and `build_report` under the dataset's name, their asset checks, the
-    job `<dataset>_rebuild`, and a schedule for it.
+    `prompt_difficulty`, `verl_dataset` and `build_report` under the dataset's name, upstream of them what
+    they read beside the raw files (`policy`, `tokenizer`, `tool_schemas`, `reward_function`), their asset
+    checks, the job `<dataset>_rebuild`, a schedule for it, and a sensor that watches the raw files.
     """
 
     def __init__(self, spec: DataToRolloutSpec) -> None:
@@ -43,21 +47,5 @@ class DataToRollout(dg.Component):
             selection=dg.AssetSelection.groups(dataset.name),
             description=f"Rebuilds every asset of {dataset.name} in order and evaluates its checks.",
         )
-        schedule = self.spec.schedule
-        return dg.Definitions(
-            assets=build_assets(dataset),
-            asset_checks=build_checks(dataset),
-            jobs=[job],
-            schedules=[
-                dg.ScheduleDefinition(
-                    name=f"{dataset.name}_nightly",
-                    job=job,
-                    cron_schedule=schedule.cron,
-                    execution_timezone=schedule.timezone,
-                    default_status=dg.DefaultScheduleStatus.RUNNING
-                    if schedule.enabled
-                    else dg.DefaultScheduleStatus.STOPPED,
-                    description=f"Runs {dataset.name}_rebuild at {schedule.cron} ({schedule.timezone}).",
-                )
-            ],
-        )
+        defs = dg.Definitions(assets=build_assets(dataset), asset_checks=build_checks(dataset))
+        return automate(dataset, job, defs)

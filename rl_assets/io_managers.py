@@ -10,11 +10,12 @@ from pydantic import BaseModel
 from upath import UPath
 
 from rl_assets.errors import InputError
-from rl_assets.store import Table, publish_file, write_file
+from rl_assets.store import Table, publish_file, read_manifest, write_manifest
 
 
 class StoreIOManager(dg.ConfigurableIOManager):
-    """Keeps an asset `<dataset>/<name>` at `<root>/<dataset>/<name>.parquet` or `….json`.
+    """Keeps an asset `<dataset>/<name>` at `<root>/<dataset>/<name>.parquet` or `….json`; a partition of one
+    in a folder of the partition's key, at `<root>/<dataset>/<partition>/<name>.parquet` or `….json`.
 
     An asset returns a `Table` (a finished Parquet file in a staging folder, which is put in place) or a
     pydantic model. A consumer says by its annotation what it wants: `Table` to read in batches,
@@ -30,11 +31,11 @@ class StoreIOManager(dg.ConfigurableIOManager):
             TypeError: the asset returned something else.
         """
         if isinstance(obj, Table):
-            path = self._path(context.asset_key, ".parquet")
+            path = self._path(context, ".parquet")
             publish_file(Path(str(obj.path)), path)
         elif isinstance(obj, BaseModel):
-            path = self._path(context.asset_key, ".json")
-            write_file(path, obj.model_dump_json(indent=2).encode())
+            path = self._path(context, ".json")
+            write_manifest(path, obj)
         else:
             raise TypeError(
                 f"{context.asset_key.to_user_string()} returned {type(obj).__name__}: return a Table or a "
@@ -51,28 +52,30 @@ class StoreIOManager(dg.ConfigurableIOManager):
         """
         wanted = context.dagster_type.typing_type
         if isinstance(wanted, type) and issubclass(wanted, BaseModel):
-            return wanted.model_validate_json(self._existing(context.asset_key, ".json").read_bytes())
+            return read_manifest(wanted, self._existing(context, ".json"))
         if wanted not in (Table, pa.Table, pd.DataFrame):
             raise TypeError(
                 f"input {context.name}: found the annotation {wanted}, expected Table, pyarrow.Table, "
                 "pandas.DataFrame or a manifest's class"
             )
-        table = Table(self._existing(context.asset_key, ".parquet"))
+        table = Table(self._existing(context, ".parquet"))
         if wanted is Table:
             return table
         return table.read() if wanted is pa.Table else table.read().to_pandas()
 
-    def _path(self, key: dg.AssetKey, suffix: str) -> UPath:
-        *folders, name = key.path
+    def _path(self, context: dg.InputContext | dg.OutputContext, suffix: str) -> UPath:
+        *folders, name = context.asset_key.path
+        if context.has_asset_partitions:
+            folders.append(context.asset_partition_key)
         return UPath(self.root).joinpath(*folders, name + suffix)
 
-    def _existing(self, key: dg.AssetKey, suffix: str) -> UPath:
-        path = self._path(key, suffix)
+    def _existing(self, context: dg.InputContext, suffix: str) -> UPath:
+        path = self._path(context, suffix)
         if not path.exists():
             raise InputError(
                 file=str(path),
                 found="nothing",
-                expected=f"the asset {key.to_user_string()}",
+                expected=f"the asset {context.asset_key.to_user_string()}",
                 remedy="Materialise it first (Materialize all does it in order).",
             )
         return path

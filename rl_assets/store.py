@@ -5,22 +5,35 @@ into place in one step, so that a reader sees the old file or the new one, never
 """
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import itertools
 import json
 import os
+import platform
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel
 from upath import UPath
 
+from rl_assets import formats
+from rl_assets.credentials import REMEDY, carries_credentials
+from rl_assets.errors import InputError, first_line
+
+Manifest = TypeVar("Manifest", bound=BaseModel)
+
 DIGEST_BYTES = 16
+GROUP_BYTES = 64 << 20
 _READ_SIZE = 1 << 20
 
 
@@ -68,8 +81,18 @@ def storage_root(project: Path) -> UPath:
 
     Args:
         project: the project's top folder, against which a relative folder is read.
+
+    Raises:
+        InputError: the URL has credentials in it.
     """
-    place = UPath(os.environ.get("RL_ASSETS_STORAGE") or "data/storage")
+    address = os.environ.get("RL_ASSETS_STORAGE") or "data/storage"
+    if carries_credentials(address):
+        raise InputError(
+            field="RL_ASSETS_STORAGE",
+            found="an address with credentials in it, and it is shown",
+            remedy=REMEDY,
+        )
+    place = UPath(address)
     return UPath(project / str(place)) if is_local(place) else place
 
 
@@ -82,18 +105,48 @@ def is_local(path: Path | UPath) -> bool:
 def staging(root: Path | UPath) -> Iterator[Path]:
     """A fresh local folder for unfinished work, removed at the end whatever happens.
 
-    It lies on the disk of `root` where that is local, so that publishing is a rename, not a copy.
+    It lies on the disk of `root` where that is local, so that publishing is a rename, not a copy. What a
+    killed process of this machine left there is removed.
     """
-    if is_local(root):
-        parent = Path(str(root)) / ".staging"
-        parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=parent))
-    else:
-        folder = Path(tempfile.mkdtemp(prefix="rl-assets-"))
+    with contextlib.ExitStack() as held:
+        if is_local(root):
+            parent = Path(str(root)) / ".staging"
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = _own_folder(parent, held)
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="rl-assets-"))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_folder(parent: Path, held: contextlib.ExitStack) -> Path:
+    """A fresh folder in `parent` that is locked until `held` is closed or the process dies.
+
+    The machine is in the name, because a lock may not be seen from another one.
+    """
+    prefix = digest_bytes(platform.node().encode())[:8] + "-"
+    with contextlib.ExitStack() as alone:
+        lockable = _lock(parent, alone, wait=True)
+        for other in parent.glob(f"{prefix}*") if lockable else ():
+            with contextlib.ExitStack() as abandoned:
+                if _lock(other, abandoned, wait=False):
+                    shutil.rmtree(other, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        _lock(folder, held, wait=False)
+    return folder
+
+
+def _lock(folder: Path, held: contextlib.ExitStack, *, wait: bool) -> bool:
+    """Whether the folder could be locked; it is until `held` is closed."""
     try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        handle = os.open(folder, os.O_RDONLY)
+        held.callback(os.close, handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # held by a living process, or a file system without locks
+        return False
+    return True
 
 
 def publish_file(staged: Path, target: Path | UPath) -> None:
@@ -108,25 +161,72 @@ def publish_file(staged: Path, target: Path | UPath) -> None:
         with staged.open("rb") as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, _READ_SIZE)
         return
-    beside = Path(str(target.parent)) / f".{target.name}.{uuid.uuid4().hex}.tmp"
+    name = f".{target.name}.{uuid.uuid4().hex}.tmp"
+    beside = staged.parent / name
     try:
         try:
             os.link(staged, beside)
+            _replace(beside, target)
         except OSError:  # another disk, or a file system without links
-            shutil.copyfile(staged, beside)
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(beside, str(target))
+            beside.unlink(missing_ok=True)
+            beside = Path(str(target.parent)) / name
+            _clear(beside.parent, f".{target.name}.*.tmp")
+            with named_errors(beside):
+                shutil.copyfile(staged, beside)
+                _replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 
 
+def _clear(folder: Path, pattern: str) -> None:
+    """Remove what a process that was killed left half-written, an hour ago or earlier."""
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - 3600:
+                path.unlink()
+
+
+def _replace(source: Path, target: Path | UPath) -> None:
+    with source.open("rb") as written:
+        os.fsync(written.fileno())
+    os.replace(source, str(target))
+
+
+@contextlib.contextmanager
+def named_errors(path: Path | UPath) -> Iterator[None]:
+    """Let an error of the disk say which file it is about: one that comes while writing does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise OSError(error.errno or errno.EIO, first_line(error), str(path)) from error
+        raise
+
+
 def write_file(target: Path | UPath, data: bytes) -> None:
     """Write `data` to `target` in one step, replacing what was there."""
-    with tempfile.TemporaryDirectory(prefix="rl-assets-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rl-assets-") as folder, named_errors(target):
         staged = Path(folder) / "data"
         staged.write_bytes(data)
         publish_file(staged, target)
+
+
+def write_manifest(target: Path | UPath, manifest: BaseModel) -> None:
+    """Write a manifest as JSON, with the version of the layout, in one step."""
+    content = {"format": formats.MANIFEST, **json.loads(manifest.model_dump_json())}
+    write_file(target, json.dumps(content, ensure_ascii=False, indent=2).encode())
+
+
+def read_manifest(kind: type[Manifest], path: Path | UPath) -> Manifest:
+    """The manifest of a kind that `write_manifest` wrote.
+
+    Raises:
+        InputError: a newer release wrote it.
+        FileNotFoundError: there is none.
+    """
+    text = path.read_bytes()
+    formats.check_manifest(str(path), json.loads(text))
+    return kind.model_validate_json(text)
 
 
 @dataclass(frozen=True)
@@ -142,6 +242,7 @@ class Table:
     @contextlib.contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
         with self.path.open("rb") as stream, pq.ParquetFile(stream) as file:
+            formats.check_table(str(self.path), file.metadata.metadata)
             yield file
 
     @property
@@ -149,6 +250,13 @@ class Table:
         """How many rows the file holds (its footer says so; no row is read)."""
         with self._open() as file:
             return file.metadata.num_rows
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the values as they are encoded, before they are compressed (from the footer)."""
+        with self._open() as file:
+            groups = range(file.num_row_groups)
+            return sum(file.metadata.row_group(group).total_byte_size for group in groups)
 
     @property
     def schema(self) -> pa.Schema:
@@ -162,9 +270,11 @@ class Table:
         return digest_file(self.path)
 
     def batches(self, columns: Sequence[str] | None = None, size: int = 1024) -> Iterator[pa.RecordBatch]:
-        """Record batches of up to `size` rows; only `columns`, where named, are read."""
+        """Record batches of up to `size` rows of one row group; only `columns`, where named, are read."""
+        named = None if columns is None else list(columns)
         with self._open() as file:
-            yield from file.iter_batches(batch_size=size, columns=None if columns is None else list(columns))
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(batch_size=size, row_groups=[group], columns=named)
 
     def rows(self, columns: Sequence[str] | None = None, size: int = 1024) -> Iterator[dict[str, Any]]:
         """One plain dict per row, read `size` rows at a time."""
@@ -178,16 +288,15 @@ class Table:
 
     def head(self, rows: int, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The first `rows` rows as plain dicts."""
-        for batch in self.batches(columns, size=rows):
-            return batch.to_pylist()
-        return []
+        return list(itertools.islice(self.rows(columns, size=rows), rows))
 
 
 class TableWriter:
     """Writes a Parquet file under one explicit schema, in row groups of equal size.
 
     Rows are gathered into groups of `group_rows` whatever the size of the pieces they come in, so the
-    same rows give the same bytes. Use it as a context manager; after it, `table` is the finished file.
+    same rows give the same bytes; only rows of more than `GROUP_BYTES` together make a smaller group, that
+    nobody need hold more than that. Use it as a context manager; after it, `table` is the finished file.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, group_rows: int = 8192) -> None:
@@ -197,15 +306,21 @@ class TableWriter:
         self._group_rows = group_rows
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._pending_bytes = 0
+        version = {formats.TABLE_KEY: str(formats.TABLE).encode()}
+        stamped = schema.with_metadata({**(schema.metadata or {}), **version})
+        self._writer = pq.ParquetWriter(path, stamped, compression="zstd")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._flush(everything=True)
-        self._writer.close()
+        try:
+            if kind is None:
+                self._flush(everything=True)
+        finally:
+            with named_errors(self.table.path), contextlib.suppress(*([OSError] if kind else [])):
+                self._writer.close()
 
     def write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append plain dicts; a key that the schema lacks is an error, a missing one is null."""
@@ -220,8 +335,9 @@ class TableWriter:
         """Append a record batch whose columns are those of the schema."""
         self._pending.append(batch.select(self._schema.names).cast(self._schema))
         self._pending_rows += batch.num_rows
+        self._pending_bytes += batch.nbytes
         self.num_rows += batch.num_rows
-        self._flush(everything=False)
+        self._flush(everything=self._pending_bytes >= GROUP_BYTES)
 
     def _flush(self, *, everything: bool) -> None:
         least = 1 if everything else self._group_rows
@@ -229,6 +345,8 @@ class TableWriter:
             return
         pending = pa.Table.from_batches(self._pending, schema=self._schema)
         whole = pending.num_rows if everything else pending.num_rows // self._group_rows * self._group_rows
-        self._writer.write_table(pending.slice(0, whole), row_group_size=self._group_rows)
+        with named_errors(self.table.path):
+            self._writer.write_table(pending.slice(0, whole), row_group_size=self._group_rows)
         self._pending = pending.slice(whole).to_batches()
         self._pending_rows = pending.num_rows - whole
+        self._pending_bytes = sum(batch.nbytes for batch in self._pending)

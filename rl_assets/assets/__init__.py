@@ -12,12 +12,14 @@ from rl_assets.assets.raw_files import build_raw_files
 from rl_assets.assets.reward_inputs import build_reward_inputs
 from rl_assets.assets.reward_scores import build_reward_scores
 from rl_assets.assets.rollouts import build_rollouts
+from rl_assets.assets.sources import build_sources
 from rl_assets.assets.verl_dataset import build_verl_dataset
 
 
 def build_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Every asset of a dataset, in the order in which data walks through them."""
     return [
+        build_sources(dataset),
         build_raw_files(dataset),
         build_field_contract(dataset),
         build_length_filtered(dataset),

@@ -9,9 +9,10 @@ from pydantic import ValidationError
 
 from rl_assets.assets.dataset import HIDDEN, Dataset
 from rl_assets.assets.display import histogram, last_message
+from rl_assets.assets.unchanged import step
 from rl_assets.assets.verl_dataset import rejects, stage_counts
 from rl_assets.rewards.report import BuildReport, Mover, movers, render_report, take_snapshot
-from rl_assets.store import write_file
+from rl_assets.store import read_manifest, write_file
 
 NAME = "build_report"
 DESCRIPTION = """\
@@ -27,9 +28,13 @@ def build_build_report(dataset: Dataset) -> dg.AssetsDefinition:
 
     @dg.asset(
         **dataset.describe(NAME, DESCRIPTION, "markdown"),
-        deps=[dataset.key("verl_dataset"), dataset.key("prompt_difficulty")],
+        deps=dataset.depends("length_filtered", "reward_scores", "prompt_difficulty", "verl_dataset"),
+        partitions_def=dataset.partitions,
     )
-    def build_report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[BuildReport]:
+    @step(dataset)
+    def build_report(
+        dataset: Dataset, context: dg.AssetExecutionContext
+    ) -> dg.MaterializeResult[BuildReport]:
         counts = {**stage_counts(dataset), "responses": dataset.table("reward_scores").num_rows}
         counts |= {file.name: file.rows for file in dataset.export().files}
         snapshot = take_snapshot(
@@ -57,7 +62,7 @@ def _last(dataset: Dataset) -> BuildReport | None:
     """The report of the last build, where there is one that this version can read."""
     path = dataset.storage / f"{NAME}.json"
     try:
-        return BuildReport.model_validate_json(path.read_bytes()) if path.exists() else None
+        return read_manifest(BuildReport, path) if path.exists() else None
     except ValidationError:
         return None
 

@@ -16,7 +16,7 @@ from rl_assets.protocol.manifest import ShardManifest, ShardRef
 from rl_assets.rewards import RewardFunction, ScorePool
 from rl_assets.rewards.export import Export
 from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import Table, digest_json, storage_root
+from rl_assets.store import Table, digest_json, read_manifest, storage_root
 
 if TYPE_CHECKING:
     from rl_assets.prompts import PromptRenderer
@@ -30,10 +30,38 @@ HIDDEN = "(hidden: previews is false)"
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset's YAML and the project's top folder, against which its relative paths are read."""
+    """A dataset's YAML and the project's top folder, against which its relative paths are read.
+
+    Attributes:
+        spec: what the YAML says; of a partition, with its key in place of `{partition}`.
+        root: the project's top folder.
+        partition: key of the partition that it is bound to. A dataset with `partition_by` has a store only
+            where it is bound to one.
+    """
 
     spec: DataToRolloutSpec
     root: Path
+    partition: str | None = None
+
+    def at(self, partition: str) -> "Dataset":
+        """The dataset bound to one of its partitions."""
+        return Dataset(self.spec.at(partition), self.root, partition)
+
+    def of(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> "Dataset":
+        """The dataset bound to the partition that a step runs for; itself where it has no partitions.
+
+        Raises:
+            dagster.Failure: it has partitions, and the run is for none, or for a range of them.
+        """
+        if self.spec.partition_by is None:
+            return self
+        if not context.has_partition_key:
+            raise dg.Failure(
+                description=f"{self.name} has partitions, and this run is not for one of them: launch it for "
+                "one (`dg launch --partition KEY`), or as a backfill for several, a run each.",
+                allow_retries=False,
+            )
+        return self.at(context.partition_key)
 
     @property
     def name(self) -> str:
@@ -42,8 +70,22 @@ class Dataset:
 
     @property
     def storage(self) -> UPath:
-        """Folder that holds what this dataset's assets wrote."""
-        return storage_root(self.root) / self.name
+        """Folder that holds what this dataset's assets wrote, for its partition where it has partitions."""
+        folder = storage_root(self.root) / self.name
+        if self.spec.partition_by is None:
+            return folder
+        assert self.partition is not None, f"{self.name} has partitions: bind it with `at` or `of` first"
+        return folder / self.partition
+
+    @property
+    def partitions(self) -> dg.PartitionsDefinition | None:
+        """The partitions that all assets of the dataset share, where it has any."""
+        axis = self.spec.partition_by
+        if axis is None:
+            return None
+        if axis.start is not None:
+            return dg.DailyPartitionsDefinition(axis.start.isoformat(), timezone=self.spec.schedule.timezone)
+        return dg.StaticPartitionsDefinition(axis.values)
 
     @property
     def policy(self) -> Path | str:
@@ -98,15 +140,15 @@ class Dataset:
 
     def raw_manifest(self) -> RawManifest:
         """The manifest that `raw_files` stored."""
-        return RawManifest.model_validate_json((self.storage / "raw_files.json").read_bytes())
+        return read_manifest(RawManifest, self.storage / "raw_files.json")
 
     def shard_manifest(self, asset: str) -> ShardManifest:
         """The manifest that `proto_shards` or `rollouts` stored."""
-        return ShardManifest.model_validate_json((self.storage / f"{asset}.json").read_bytes())
+        return read_manifest(ShardManifest, self.storage / f"{asset}.json")
 
     def export(self) -> Export:
         """The manifest that `verl_dataset` stored."""
-        return Export.model_validate_json((self.storage / "verl_dataset.json").read_bytes())
+        return read_manifest(Export, self.storage / "verl_dataset.json")
 
     def shards(self, asset: str) -> Iterator[tuple[ShardRef, "DataProto"]]:
         """Each shard of `proto_shards` or `rollouts`, its digests verified, one at a time."""
@@ -124,7 +166,10 @@ class Dataset:
             self.policy,
             tools=load_tool_schemas(self.root / data.tool_config_path) if data.tool_config_path else None,
             template_kwargs=data.apply_chat_template_kwargs,
+            mm_processor_kwargs=data.mm_processor_kwargs,
             trust_remote_code=data.trust_remote_code,
+            root=self.root,
+            media_root=self.spec.contract.media_root,
         )
 
     def sampling(self, split: str) -> "SamplingParams":
@@ -166,6 +211,10 @@ class Dataset:
             "owners": list(self.spec.owners),
             "code_version": version,
         }
+
+    def depends(self, *assets: str) -> list[dg.AssetKey]:
+        """Keys of assets of this dataset, for `deps` of a step that reads them without loading them."""
+        return [self.key(asset) for asset in assets]
 
 
 @contextmanager

@@ -7,55 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 
 _CUT = 160
 _WIDE_CUT = 300
-
-
-COLUMNS = {
-    "uid": "names the prompt: a digest of its content, or the row's own",
-    "sample_index": "which of the prompt's n responses it is, from 0",
-    "split": "train or val",
-    "source_file": "raw file that the row came from",
-    "source_row": "row in that file, from 0",
-    "data_source": "names the source; the scorer is chosen by it",
-    "ability": "free label of the kind of task",
-    "prompt": "messages, as JSON text",
-    "reward_model": "object with ground_truth, as JSON text",
-    "extra_info": "the row's further information, as JSON text",
-    "extra_columns": "the row's other columns, as JSON text",
-    "images": "per image its item as JSON text, its bytes and their digest",
-    "videos": "as images",
-    "audios": "as images",
-    "prompt_ids": "token ids of the rendered prompt",
-    "prompt_length": "tokens of the rendered prompt",
-    "stage": "where it was refused: read, contract or render",
-    "code": "reason code of the gravest error; see docs/reject-codes.md",
-    "path": "field at fault",
-    "message": "what was found, and what was expected",
-    "errors": "every error of the row",
-    "row": "the row itself, as it was read",
-    "solution_str": "the response, decoded without special tokens",
-    "ground_truth": "the right answer, as JSON text",
-    "finish_reason": "stop (end of text) or length (cut at the limit)",
-    "response_length": "tokens of the response",
-}
-
-
-def column_schema(schema: pa.Schema) -> dg.TableSchema:
-    """The Columns tab of an Arrow table."""
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                name=field.name,
-                type=str(field.type),
-                description=COLUMNS.get(field.name),
-                constraints=dg.TableColumnConstraints(nullable=field.nullable),
-            )
-            for field in schema
-        ]
-    )
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
@@ -78,11 +32,11 @@ def _cut(value: Any, length: int) -> str:
 def wide_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.MarkdownMetadataValue:
     """Rows with long text as a table that opens over the page instead of inside a narrow cell."""
     lines = [columns, ["---"] * len(columns)]
-    lines += [[_markdown(_cut(row.get(name), _WIDE_CUT)) for name in columns] for row in rows]
+    lines += [[escape_markdown(_cut(row.get(name), _WIDE_CUT)) for name in columns] for row in rows]
     return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
-def _markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it stands: users' text may look like markup."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
 

@@ -1,32 +1,37 @@
 """`field_contract` and `rejected_rows`: every raw row, accepted whole or refused with a reason."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, last_message, table
+from rl_assets.assets.display import last_message, table
+from rl_assets.assets.unchanged import step
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, ContractResult, RawManifest, apply_contract
 from rl_assets.prompts.media_tokens import read_media_tokens
-from rl_assets.store import Table, staging
+from rl_assets.store import canonical_json, digest_file, staging, write_file
 
 ACCEPTED = """\
 The rows that passed the field contract, under one explicit schema, each with its `uid`, its source file
 and its source row. Free-form values (`prompt`, `reward_model`, `extra_info`) are JSON text, so they come
-out as they went in."""
+out as they went in. `rl-assets trace UID` follows a row from its file to its scores."""
 
 REJECTED = """\
 The rows that the field contract refused: source file and row, a stable reason code, the path of the
 field at fault, a message, and the row itself. Nothing is dropped: raw rows = accepted + rejected.
+`rl-assets trace FILE:ROW` shows a row with everything that is wrong with it.
 
 When more rows are refused than `checks.reject_rate.max` allows, this table is written and the run stops;
 the last good contract stays in place."""
 
 REJECT_RATE = "reject_rate"
+MEDIA_FILES = "media_files.json"
 _PREVIEW_ROWS = 8
 
 
@@ -35,30 +40,9 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
     limit = dataset.spec.checks.reject_rate
     reads = {"options": repr(dataset.contract_options)}
 
-    @dg.multi_asset(
-        name=f"{dataset.name}__field_contract",
-        ins={"raw_files": dg.AssetIn(key=dataset.key("raw_files"))},
-        outs={
-            "rejected_rows": dg.AssetOut(
-                **dataset.describe("rejected_rows", REJECTED, "parquet", reads=reads), dagster_type=Table
-            ),
-            "field_contract": dg.AssetOut(
-                **dataset.describe("field_contract", ACCEPTED, "parquet", reads=reads),
-                dagster_type=Table,
-                is_required=False,
-            ),
-        },
-        check_specs=[
-            dg.AssetCheckSpec(
-                REJECT_RATE,
-                asset=dataset.key("rejected_rows"),
-                blocking=limit.severity == "error",
-                description=f"At most {limit.max:.1%} of raw rows are refused (`checks.reject_rate.max`).",
-            )
-        ],
-    )
-    def field_contract(
-        context: dg.AssetExecutionContext, raw_files: RawManifest
+    @step(dataset, world=_world)
+    def judged(
+        dataset: Dataset, context: dg.AssetExecutionContext, raw_files: RawManifest
     ) -> Iterator[dg.MaterializeResult]:
         with staging(dataset.storage) as folder, refusals():
             result = apply_contract(
@@ -68,34 +52,18 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 folder=folder,
                 log=context.log.info,
             )
-            share = result.rejected_rows / max(result.rows_in, 1)
-            passed = share <= limit.max
             context.log.info(
-                f"field contract: {result.accepted_rows:,} rows accepted, {result.rejected_rows:,} rejected "
-                f"({share:.1%}); rejected_rows has the reasons"
+                f"field contract: {result.accepted_rows:,} rows accepted, {result.rejected_rows:,} rejected; "
+                "rejected_rows has the reasons"
             )
+            paths = sorted(os.path.relpath(path, dataset.root) for path in result.media_files)
+            write_file(dataset.storage / MEDIA_FILES, canonical_json(paths).encode())
             yield dg.MaterializeResult(
                 asset_key=dataset.key("rejected_rows"),
                 value=result.rejected,
                 data_version=dg.DataVersion(result.rejected.digest),
                 metadata=_rejected_metadata(result, dataset),
-                check_results=[
-                    dg.AssetCheckResult(
-                        check_name=REJECT_RATE,
-                        passed=passed,
-                        severity=dg.AssetCheckSeverity(limit.severity.upper()),
-                        metadata={
-                            "reject_rate": share,
-                            "allowed": limit.max,
-                            "rejected": result.rejected_rows,
-                            "raw_rows": result.rows_in,
-                            "reasons": _reasons(result),
-                        },
-                    )
-                ],
             )
-            if not passed and limit.severity == "error":
-                raise dg.Failure(description=_refusal(result, share, limit.max), allow_retries=False)
             yield dg.MaterializeResult(
                 asset_key=dataset.key("field_contract"),
                 value=result.accepted,
@@ -103,23 +71,93 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 metadata=_accepted_metadata(result, dataset),
             )
 
+    @dg.multi_asset(
+        name=f"{dataset.name}__field_contract",
+        ins={"raw_files": dg.AssetIn(key=dataset.key("raw_files"))},
+        outs={
+            "rejected_rows": dg.AssetOut(
+                **dataset.describe("rejected_rows", REJECTED, "parquet", reads=reads)
+            ),
+            "field_contract": dg.AssetOut(
+                **dataset.describe("field_contract", ACCEPTED, "parquet", reads=reads), is_required=False
+            ),
+        },
+        partitions_def=dataset.partitions,
+        check_specs=[
+            dg.AssetCheckSpec(
+                REJECT_RATE,
+                asset=dataset.key("rejected_rows"),
+                blocking=limit.severity == "error",
+                partitions_def=dataset.partitions,
+                description=f"At most {limit.max:.1%} of raw rows are refused (`checks.reject_rate.max`).",
+            )
+        ],
+    )
+    def field_contract(
+        context: dg.AssetExecutionContext, raw_files: RawManifest
+    ) -> Iterator[dg.MaterializeResult]:
+        # The rate is held against the limit outside the step's body: another limit judges no row again.
+        for result in judged(context, raw_files=raw_files):
+            if result.asset_key != dataset.key("rejected_rows"):
+                yield result
+                continue
+            verdict = _reject_rate(dataset, result, raw_files.rows)
+            yield result._replace(check_results=[verdict])
+            if not verdict.passed and limit.severity == "error":
+                raise dg.Failure(
+                    description=_refusal(dataset.of(context), raw_files.rows), allow_retries=False
+                )
+
     return field_contract
+
+
+def _world(dataset: Dataset) -> dict[str, Any]:
+    """What the contract reads beside the raw files: the policy's media tokens, and the media themselves."""
+    listed = dataset.storage / MEDIA_FILES
+    paths = json.loads(listed.read_bytes()) if listed.exists() else []
+    files = {path: dataset.root / path for path in paths}
+    return {
+        "special_tokens": _media_tokens(dataset),
+        "media": {path: digest_file(file) if file.is_file() else None for path, file in files.items()},
+    }
 
 
 def _media_tokens(dataset: Dataset) -> tuple[str, ...]:
     return read_media_tokens(dataset.policy) if isinstance(dataset.policy, Path) else ()
 
 
-def _refusal(result: ContractResult, share: float, allowed: float) -> str:
+def _reject_rate(dataset: Dataset, rejected: dg.MaterializeResult, raw_rows: int) -> dg.AssetCheckResult:
+    """The check on a table of rejected rows that was made now or before."""
+    limit = dataset.spec.checks.reject_rate
+    metadata: Mapping[str, Any] = rejected.metadata or {}
+    rows = int(metadata["dagster/row_count"])
+    share = rows / max(raw_rows, 1)
+    return dg.AssetCheckResult(
+        check_name=REJECT_RATE,
+        passed=share <= limit.max,
+        severity=dg.AssetCheckSeverity(limit.severity.upper()),
+        metadata={
+            "reject_rate": share,
+            "allowed": limit.max,
+            "rejected": rows,
+            "raw_rows": raw_rows,
+            "reasons": metadata["reasons"],
+        },
+    )
+
+
+def _refusal(dataset: Dataset, raw_rows: int) -> str:
     """Why the run stops: the first refused rows, as a person would list them."""
+    allowed, rows = dataset.spec.checks.reject_rate.max, dataset.table("rejected_rows")
+    rejected = rows.num_rows
     shown = [
         f"  {row['source_file']}, row {row['source_row']}: [{row['code']}] {row['message']}"
-        for row in result.rejected.head(5)
+        for row in rows.head(5)
     ]
-    more = result.rejected_rows - len(shown)
+    more = rejected - len(shown)
     return "\n".join(
         [
-            f"The field contract refuses {result.rejected_rows:,} of {result.rows_in:,} rows ({share:.1%}), "
+            f"The field contract refuses {rejected:,} of {raw_rows:,} rows ({rejected / raw_rows:.1%}), "
             f"and checks.reject_rate.max allows {allowed:.1%}:",
             *shown,
             *([f"  … and {more:,} more in rejected_rows"] if more else []),
@@ -136,7 +174,7 @@ def _reasons(result: ContractResult) -> dg.TableMetadataValue:
 def _rejected_metadata(result: ContractResult, dataset: Dataset) -> dict[str, Any]:
     return {
         "dagster/row_count": result.rejected_rows,
-        "dagster/column_schema": column_schema(REJECT_SCHEMA),
+        **column_metadata(dataset, "rejected_rows", REJECT_SCHEMA),
         "reasons": _reasons(result),
         "examples": dataset.preview(
             result.rejected.head(_PREVIEW_ROWS, ["source_file", "source_row", "code", "path", "message"]),
@@ -154,17 +192,17 @@ def _accepted_metadata(result: ContractResult, dataset: Dataset) -> dict[str, An
         row["ground_truth"] = json.loads(row["reward_model"])["ground_truth"]
     return {
         "dagster/row_count": result.accepted_rows,
-        "dagster/column_schema": column_schema(ROW_SCHEMA),
+        **column_metadata(dataset, "field_contract", ROW_SCHEMA),
         "preview": dataset.preview(
             preview,
             ["uid", "split", "data_source", "prompt", "ground_truth", "source_file", "source_row"],
         ),
-        "warnings": table(
-            ({"code": code, "rows": rows} for code, rows in sorted(result.warnings.items()) if rows),
-            ["code", "rows"],
-        ),
-        "healed": table(
-            ({"kind": kind, "rows": rows} for kind, rows in sorted(result.healed.items()) if rows),
-            ["kind", "rows"],
-        ),
+        **_counted("warnings", "code", result.warnings),
+        **_counted("healed", "kind", result.healed),
     }
+
+
+def _counted(name: str, what: str, rows: Mapping[str, int]) -> dict[str, Any]:
+    """A table of rows by code or kind, where there are any."""
+    found = [{what: key, "rows": number} for key, number in sorted(rows.items()) if number]
+    return {name: table(found, [what, "rows"])} if found else {}

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import SPLITS, Dataset, refusals
-from rl_assets.assets.display import column_schema, histogram, table
+from rl_assets.assets.display import histogram, table
+from rl_assets.assets.unchanged import step
 from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.store import Table, staging
 
@@ -25,9 +27,11 @@ def build_prompt_difficulty(dataset: Dataset) -> dg.AssetsDefinition:
             "reward_scores": dg.AssetIn(key=dataset.key("reward_scores")),
             "rollouts": dg.AssetIn(key=dataset.key("rollouts")),
         },
+        partitions_def=dataset.partitions,
     )
+    @step(dataset)
     def prompt_difficulty(
-        context: dg.AssetExecutionContext, reward_scores: Table, rollouts: ShardManifest
+        dataset: Dataset, context: dg.AssetExecutionContext, reward_scores: Table, rollouts: ShardManifest
     ) -> Iterator[dg.MaterializeResult[Table]]:
         from rl_assets.rewards.difficulty import (
             SourceDifficulty,
@@ -54,7 +58,7 @@ def build_prompt_difficulty(dataset: Dataset) -> dg.AssetsDefinition:
                 data_version=dg.DataVersion(difficulty.digest),
                 metadata={
                     "dagster/row_count": difficulty.num_rows,
-                    "dagster/column_schema": column_schema(difficulty.schema),
+                    **column_metadata(dataset, "prompt_difficulty", difficulty.schema),
                     "all_failed": sum(line.all_failed for line in train),
                     "mixed": sum(line.mixed for line in train),
                     "all_solved": sum(line.all_solved for line in train),

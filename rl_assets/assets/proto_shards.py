@@ -1,9 +1,15 @@
 """`proto_shards`: the prompts as collated DataProto shards."""
 
-import dagster as dg
+from typing import Any
 
+import dagster as dg
+from pydantic import ValidationError
+
+from rl_assets.assets.columns import column_metadata, shard_types
 from rl_assets.assets.dataset import SPLITS, Dataset, refusals
 from rl_assets.assets.display import table
+from rl_assets.assets.provenance import code_digest
+from rl_assets.assets.unchanged import step
 from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.store import Table, staging
 
@@ -32,9 +38,11 @@ def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
             },
         ),
         ins={"length_filtered": dg.AssetIn(key=dataset.key("length_filtered"))},
+        partitions_def=dataset.partitions,
     )
+    @step(dataset)
     def proto_shards(
-        context: dg.AssetExecutionContext, length_filtered: Table
+        dataset: Dataset, context: dg.AssetExecutionContext, length_filtered: Table
     ) -> dg.MaterializeResult[ShardManifest]:
         from rl_assets.prompts.length import render_stamp
         from rl_assets.protocol import MediaStore
@@ -51,20 +59,31 @@ def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
                 media=MediaStore(dataset.storage / "media"),
                 folder=folder,
                 log=context.log.info,
+                before=_last(dataset),
+                code=code_digest(),
             )
         return dg.MaterializeResult(
             value=manifest,
             data_version=dg.DataVersion(manifest.digest),
-            metadata=shard_metadata(manifest),
+            metadata=shard_metadata(dataset, "proto_shards", manifest),
         )
 
     return proto_shards
 
 
-def shard_metadata(manifest: ShardManifest) -> dict[str, dg.MetadataValue | int]:
+def _last(dataset: Dataset) -> ShardManifest | None:
+    """The manifest of the last build, where there is one that this version can read."""
+    try:
+        return dataset.shard_manifest("proto_shards")
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def shard_metadata(dataset: Dataset, asset: str, manifest: ShardManifest) -> dict[str, Any]:
     """What a manifest of shards shows of itself."""
     return {
         "dagster/row_count": manifest.rows,
+        **column_metadata(dataset, asset, shard_types(dataset, asset, manifest)),
         "bytes": sum(ref.bytes for ref in manifest.shards),
         "shards": table((ref.model_dump() for ref in manifest.shards), ["name", "rows", "bytes"]),
     }

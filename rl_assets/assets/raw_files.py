@@ -2,8 +2,10 @@
 
 import dagster as dg
 
+from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import table
+from rl_assets.assets.unchanged import step
 from rl_assets.contract import RawManifest, scan_files
 
 DESCRIPTION = """\
@@ -14,16 +16,24 @@ raw file changes. A missing file, a pattern that matches nothing, or a file that
 the run here, by name."""
 
 
+_TYPES = {
+    **dict.fromkeys(("path", "split", "format"), "string"),
+    "rows": "int64",
+    "bytes": "int64",
+    "digest": "string",
+}
+
+
 def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
     """The asset `<dataset>/raw_files`."""
-    data = dataset.spec.data
+    reads = dataset.spec.data.model_dump(include={"train_files", "val_files"})
 
     @dg.asset(
-        **dataset.describe(
-            "raw_files", DESCRIPTION, "file", reads=data.model_dump(include={"train_files", "val_files"})
-        )
+        **dataset.describe("raw_files", DESCRIPTION, "file", reads=reads), partitions_def=dataset.partitions
     )
-    def raw_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult[RawManifest]:
+    @step(dataset, always=True)
+    def raw_files(dataset: Dataset, context: dg.AssetExecutionContext) -> dg.MaterializeResult[RawManifest]:
+        data = dataset.spec.data
         with refusals():
             manifest = scan_files(data.train_paths, data.val_paths, root=dataset.root)
         context.log.info(f"raw files: {len(manifest.files)} files, {manifest.rows:,} rows")
@@ -32,6 +42,7 @@ def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(manifest.digest),
             metadata={
                 "dagster/row_count": manifest.rows,
+                **column_metadata(dataset, "raw_files", _TYPES),
                 "files": len(manifest.files),
                 "bytes": sum(file.bytes for file in manifest.files),
                 "manifest": table(

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema
+from rl_assets.assets.unchanged import step
 from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.store import Table, staging
 
@@ -21,13 +22,14 @@ def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
     """The asset `<dataset>/reward_inputs`."""
 
     @dg.asset(
-        **dataset.describe(
-            "reward_inputs", DESCRIPTION, "parquet", reads={"policy": dataset.spec.policy.path}
-        ),
+        **dataset.describe("reward_inputs", DESCRIPTION, "parquet"),
         ins={"rollouts": dg.AssetIn(key=dataset.key("rollouts"))},
+        deps=dataset.depends("tokenizer"),
+        partitions_def=dataset.partitions,
     )
+    @step(dataset)
     def reward_inputs(
-        context: dg.AssetExecutionContext, rollouts: ShardManifest
+        dataset: Dataset, context: dg.AssetExecutionContext, rollouts: ShardManifest
     ) -> Iterator[dg.MaterializeResult[Table]]:
         from rl_assets.rewards import REWARD_INPUT_SCHEMA
         from rl_assets.rewards import build_reward_inputs as build
@@ -47,7 +49,7 @@ def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
                 data_version=dg.DataVersion(rows.digest),
                 metadata={
                     "dagster/row_count": rows.num_rows,
-                    "dagster/column_schema": column_schema(REWARD_INPUT_SCHEMA),
+                    **column_metadata(dataset, "reward_inputs", REWARD_INPUT_SCHEMA),
                     "preview": dataset.preview(rows.head(_PREVIEW_ROWS, columns), columns),
                 },
             )

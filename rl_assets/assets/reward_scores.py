@@ -4,15 +4,18 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import column_schema, table
+from rl_assets.assets.display import table
+from rl_assets.assets.unchanged import step
 from rl_assets.store import Table, staging
 
 DESCRIPTION = """\
 The reward inputs with a `score` each, from `reward.custom_reward_function` or, without one, from the
 built-in scorer of the row's `data_source`. A response whose scoring raised, took longer than
 `reward.compute_score_timeout` or ended its process has no score and says why in `error`. What a scorer
-returns beside the score (`acc`, `pred`, …) is a column of its own."""
+returns beside the score (`acc`, `pred`, …) is a column of its own. `rl-assets trace UID` shows a prompt, its
+responses and their scores."""
 
 _PREVIEW_ROWS = 8
 _PREVIEW = ["uid", "sample_index", "data_source", "score", "error", "solution_str", "ground_truth"]
@@ -27,12 +30,15 @@ def build_reward_scores(dataset: Dataset) -> dg.AssetsDefinition:
             DESCRIPTION,
             "python",
             "parquet",
-            reads={"function": dataset.reward_function.digest},
+            reads=dataset.spec.reward.model_dump(include={"compute_score_timeout", "pass_score"}),
         ),
         ins={"reward_inputs": dg.AssetIn(key=dataset.key("reward_inputs"))},
+        deps=dataset.depends("reward_function"),
+        partitions_def=dataset.partitions,
     )
+    @step(dataset)
     def reward_scores(
-        context: dg.AssetExecutionContext, reward_inputs: Table
+        dataset: Dataset, context: dg.AssetExecutionContext, reward_inputs: Table
     ) -> Iterator[dg.MaterializeResult[Table]]:
         from rl_assets.rewards import score_table
         from rl_assets.rewards.groups import SourceSummary, preview_advantages, summarise
@@ -46,7 +52,7 @@ def build_reward_scores(dataset: Dataset) -> dg.AssetsDefinition:
                 data_version=dg.DataVersion(scores.digest),
                 metadata={
                     "dagster/row_count": scores.num_rows,
-                    "dagster/column_schema": column_schema(scores.schema),
+                    **column_metadata(dataset, "reward_scores", scores.schema),
                     "scored": scored,
                     "without_score": scores.num_rows - scored,
                     "by_source": table((line._asdict() for line in by_source), SourceSummary._fields),

@@ -8,6 +8,8 @@ import dagster as dg
 from rl_assets.assets.dataset import SPLITS, Dataset, device_retries, refusals
 from rl_assets.assets.display import histogram, last_message
 from rl_assets.assets.proto_shards import shard_metadata
+from rl_assets.assets.unchanged import step
+from rl_assets.protocol import MediaStore
 from rl_assets.protocol.manifest import ShardManifest
 
 if TYPE_CHECKING:
@@ -21,9 +23,17 @@ The policy's responses: per prompt shard a `DataProto` with `prompts`, `response
 fields of the prompt beside every row.
 
 Prompts of `train_files` are sampled as `rollout` says, prompts of `val_files` as `rollout.val_kwargs`
-says. A shard whose prompts, policy and sampling parameters are unchanged is not generated again."""
+says. A shard whose prompts, policy and sampling parameters are unchanged is not generated again.
+`rl-assets trace UID` shows a prompt as it was rendered, and all responses to it."""
 
 _PREVIEW_ROWS = 8
+_NO_WORK = {
+    "generated_responses": 0,
+    "generated_tokens": 0,
+    "tokens_per_second": 0.0,
+    "peak_memory_bytes": 0,
+    "reused_responses": None,
+}
 
 
 def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
@@ -37,17 +47,22 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
             "huggingface",
             "torch",
             reads={
-                "policy": spec.policy.model_dump(),
+                "policy": spec.policy.model_dump(include={"dtype", "attn_implementation"}),
                 "rollout": spec.rollout.model_dump(exclude={"micro_batch_size"}),
-                "data": spec.data.model_dump(include={"max_prompt_length", "max_response_length"}),
+                "data": spec.data.model_dump(
+                    include={"max_prompt_length", "max_response_length", "mm_processor_kwargs"}
+                ),
             },
         ),
         # One run at a time uses the accelerator: dagster.yaml gives pools run granularity and a limit of 1.
         pool="gpu",
         ins={"proto_shards": dg.AssetIn(key=dataset.key("proto_shards"))},
+        deps=dataset.depends("policy"),
+        partitions_def=dataset.partitions,
     )
+    @step(dataset, work=_NO_WORK)
     def rollouts(
-        context: dg.AssetExecutionContext, proto_shards: ShardManifest
+        dataset: Dataset, context: dg.AssetExecutionContext, proto_shards: ShardManifest
     ) -> dg.MaterializeResult[ShardManifest]:
         from rl_assets.protocol import read_shard
         from rl_assets.rollout.shards import roll_out_shards
@@ -68,6 +83,7 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                 prompt_length=spec.data.max_prompt_length,
                 response_length=spec.data.max_response_length,
                 max_batch_size=spec.rollout.micro_batch_size,
+                media=renderer.media and renderer.media.reading(MediaStore(dataset.storage / "media")),
                 log=context.log.info,
             )
             shards = (read_shard(dataset.storage / "rollouts", ref) for ref in result.manifest.shards)
@@ -77,7 +93,7 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(result.manifest.digest),
             metadata={
                 **responses,
-                **shard_metadata(result.manifest),
+                **shard_metadata(dataset, "rollouts", result.manifest),
                 "generated_responses": result.generated,
                 "reused_responses": result.manifest.rows - result.generated,
                 "generated_tokens": result.tokens,

@@ -5,12 +5,14 @@ from typing import Any
 
 import dagster as dg
 
+from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import table
+from rl_assets.assets.unchanged import step
 from rl_assets.contract import RawManifest, scan_files
 from rl_assets.errors import InputError
 from rl_assets.rewards.export import Export
-from rl_assets.store import publish_file, staging
+from rl_assets.store import Table, digest_json, publish_file, staging
 
 NAME = "verl_dataset"
 DESCRIPTION = """\
@@ -26,15 +28,26 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
     """The asset `<dataset>/verl_dataset`.
 
     It reads `prompt_difficulty` only where prompts are chosen by it, but always comes after it: what a check
-    on the rollouts or scores stops does not reach a trainer.
+    on the rollouts or scores stops does not reach a trainer. Its card quotes the dataset's description and
+    counts what every stage before set aside.
     """
     curation = dataset.spec.curation
+    reads = {"curation": curation.model_dump(), "rollout": _rollout(dataset) if curation.pass_rate else None}
 
     @dg.asset(
-        **dataset.describe(NAME, DESCRIPTION, "parquet", "huggingface", reads=curation.model_dump()),
-        deps=[dataset.key("length_filtered"), dataset.key("prompt_difficulty")],
+        **dataset.describe(NAME, DESCRIPTION, "parquet", "huggingface", reads=reads),
+        deps=dataset.depends(
+            "raw_files",
+            "rejected_rows",
+            "overlong_rows",
+            "unrenderable_rows",
+            "length_filtered",
+            "prompt_difficulty",
+        ),
+        partitions_def=dataset.partitions,
     )
-    def verl_dataset(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Export]:
+    @step(dataset, world=_world)
+    def verl_dataset(dataset: Dataset, context: dg.AssetExecutionContext) -> dg.MaterializeResult[Export]:
         from rl_assets.rewards.card import CARD, dataset_card
         from rl_assets.rewards.curate import Selection, curate, read_prompts
         from rl_assets.rewards.export import LEFT_OUT, write_export
@@ -54,13 +67,14 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 benchmark_texts(benchmarks, dataset.root) if benchmarks else None,
             )
             export = write_export(rows, curated, parameters=parameters, folder=folder, forms=curation.forms)
+            counts, reasons = stage_counts(dataset), rejects(dataset)
             card = dataset_card(
                 dataset.name,
                 export,
                 description=dataset.spec.description,
                 raw=dataset.raw_manifest(),
-                counts=stage_counts(dataset),
-                rejects=rejects(dataset),
+                counts=counts,
+                rejects=reasons,
             )
             (folder / CARD).write_text(card)
             written = [*(file.name for file in export.all_files), LEFT_OUT, CARD]
@@ -72,9 +86,11 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         context.log.info(f"verl_dataset: {export.rows:,} of {rows.num_rows:,} prompts in {target}")
         return dg.MaterializeResult(
             value=export,
-            data_version=dg.DataVersion(export.digest),
+            # With the numbers on its card: what every stage set aside.
+            data_version=dg.DataVersion(digest_json([export.digest, counts, reasons])),
             metadata={
                 "dagster/row_count": export.rows,
+                **column_metadata(dataset, NAME, Table(target / export.files[0].name).schema),
                 "folder": dg.MetadataValue.path(str(target)),
                 "left_out": rows.num_rows - export.rows,
                 "reasons": table(
@@ -90,6 +106,16 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         )
 
     return verl_dataset
+
+
+def _world(dataset: Dataset) -> dict[str, Any]:
+    with refusals():
+        benchmarks = _benchmarks(dataset)
+    return {"benchmarks": benchmarks and benchmarks.digest, "description": dataset.spec.description}
+
+
+def _rollout(dataset: Dataset) -> dict[str, Any]:
+    return dataset.spec.rollout.model_dump(include={"n", "temperature", "top_p", "top_k", "seed"})
 
 
 def _benchmarks(dataset: Dataset) -> RawManifest | None:
@@ -112,8 +138,7 @@ def _difficulty(dataset: Dataset) -> tuple[dict[str, float | None], dict[str, An
     for row in dataset.table("prompt_difficulty").rows(["uid", "policy", "pass_rate"]):
         rates[row["uid"]] = row["pass_rate"]
         policies.add(row["policy"])
-    rollout = dataset.spec.rollout.model_dump(include={"n", "temperature", "top_p", "top_k", "seed"})
-    return rates, {**parameters, "policy": sorted(policies), "rollout": rollout}
+    return rates, {**parameters, "policy": sorted(policies), "rollout": _rollout(dataset)}
 
 
 def stage_counts(dataset: Dataset) -> dict[str, int]:

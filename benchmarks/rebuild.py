@@ -1,0 +1,137 @@
+"""What a rebuild costs when nothing has changed, and when one row has.
+
+The whole graph of a dataset is built with its checks on the demo policy, then built again without a change,
+then with one raw row changed. All rows pass the contract and the length gate; a few prompts are rolled out.
+Every build is a process of its own, as a run of the schedule is; what is timed is the run, from its first
+step to its last check.
+
+    python -m benchmarks.rebuild [--rows 100000]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.contract import rows
+from tests.build import POLICY, definitions
+from tests.verl_wheel import ROOT
+
+_CHUNK = 10_000
+_ROLLED_OUT = 32
+
+
+def write(count: int, path: Path, *, changed: bool = False) -> None:
+    """`count` different rows as a parquet file; with `changed`, the first asks something else."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = rows(count)
+    first = next(source)
+    schema = pa.Table.from_pylist([first]).schema
+    if changed:
+        first = {**first, "prompt": [{"role": "user", "content": "What is 1 + 1?"}]}
+    source = chain([first], source)
+    with pq.ParquetWriter(path, schema) as writer:
+        while chunk := list(islice(source, _CHUNK)):
+            writer.write_table(pa.Table.from_pylist(chunk, schema=schema))
+
+
+def build(folder: Path, rolled_out: int) -> dict[str, float]:
+    """Run the graph of the project in `folder` in this process: seconds, and what was done."""
+    from rl_assets.assets.dataset import Dataset
+    from rl_assets.spec import DataToRolloutSpec
+
+    spec = DataToRolloutSpec.model_validate(
+        {
+            "dataset": "large",
+            "data": {
+                "train_files": "data/large/rows.parquet",
+                "max_prompt_length": 512,
+                "max_response_length": 96,
+                "train_max_samples": rolled_out,
+            },
+            "policy": {"path": str(POLICY)},
+            "rollout": {"n": 2},
+        }
+    )
+    (folder / "home").mkdir(exist_ok=True)
+    with dg.DagsterInstance.local_temp(str(folder / "home")) as instance:
+        job = definitions(Dataset(spec, folder)).resolve_implicit_global_asset_job_def()
+        start = time.perf_counter()
+        result = job.execute_in_process(instance=instance)
+        seconds = time.perf_counter() - start
+    shown = {
+        e.asset_key.path[-1]: e.materialization.metadata for e in result.get_asset_materialization_events()
+    }
+    return {
+        "seconds": seconds,
+        "recomputed": sum("unchanged" not in metadata for metadata in shown.values()),
+        "generated": int(shown["rollouts"]["generated_responses"].value),  # type: ignore[arg-type]
+        **_steps(result),
+    }
+
+
+def _steps(result: dg.ExecuteInProcessResult) -> dict[str, float]:
+    """Seconds of every step."""
+    return {
+        event.step_key: event.step_success_data.duration_ms / 1e3
+        for event in result.all_events
+        if event.is_step_success and event.step_key
+    }
+
+
+def measure(count: int = 100_000, rolled_out: int = _ROLLED_OUT) -> dict[str, dict[str, float]]:
+    """Build, build again, and build with one changed row: for each, seconds in all and by step."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        builds = {}
+        for what in ("first", "no change", "one row"):
+            if what != "no change":
+                write(count, folder / "data/large/rows.parquet", changed=what == "one row")
+            builds[what] = _in_process(folder, rolled_out)
+    return builds
+
+
+def _in_process(folder: Path, rolled_out: int) -> dict[str, Any]:
+    code = (
+        f"import json; from pathlib import Path; from benchmarks.rebuild import build; "
+        f"print(json.dumps(build(Path({str(folder)!r}), {rolled_out})))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=ROOT, check=True, stdout=subprocess.PIPE
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Print what `measure` found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=100_000)
+    arguments = parser.parse_args()
+    builds = measure(arguments.rows)
+    first = builds["first"]
+    print(f"{arguments.rows:,} rows, {_ROLLED_OUT} of them rolled out, {os.cpu_count()} cores")
+    for what, found in builds.items():
+        print(
+            f"  {what:10}{found['seconds']:8.1f} s  {found['seconds'] / first['seconds']:7.1%} of the first; "
+            f"{found['recomputed']:.0f} assets recomputed, {found['generated']:.0f} responses generated"
+        )
+    print(f"  {'step':34}" + "".join(f"{what:>11}" for what in builds))
+    for step in (key for key in first if key not in ("seconds", "recomputed", "generated")):
+        print(f"  {step:34}" + "".join(f"{found.get(step, 0):10.2f}s" for found in builds.values()))
+
+
+if __name__ == "__main__":
+    main()

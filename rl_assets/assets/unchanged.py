@@ -1,0 +1,278 @@
+"""Work that is not done twice: a step, or a check, of which nothing that it reads has changed.
+
+Beside every asset lies a record, `<asset>.build.json`, written when all that the asset wrote is in place. It
+holds the asset's recipe, that is a digest of everything it was made from, and a mark of every file that it
+stands for. When a step comes to an asset whose recipe is still the same and whose files are still those,
+it says so and emits the recorded materialisation again, with the same data version; its body does not run.
+
+Nothing is inferred from the event log: a store that is moved to another Dagster instance stays as fresh as
+it was. A file of the store is known by its size and modification time (on an object store: by the object's
+properties), since only the store writes there. What lies outside (raw files, policy, tool file, reward
+function, media, benchmarks) is read and digested in every run. To have an asset made again, delete its
+record.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict, ValidationError
+from upath import UPath
+
+from rl_assets.assets.dataset import Dataset, refusals
+from rl_assets.assets.provenance import code_digest, git_commit, package_version
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.store import digest_json, is_local, write_file
+
+UNCHANGED = "unchanged"
+"""Metadata key of a materialisation that was emitted again: which run made the asset, and when."""
+
+Results = Iterable[dg.MaterializeResult] | dg.MaterializeResult
+World = Callable[[Dataset], Any]
+
+_RECORD = ".build.json"
+_OWN = (".parquet", ".json", ".md")
+_BESIDE = {"proto_shards": ("media",), "rejected_rows": ("media_files.json",)}
+
+
+class Record(BaseModel):
+    """What is noted of an asset once it is built.
+
+    Attributes:
+        recipe: digest of what it was made from; None where that was not known, and never equal then.
+        data_version: of what it holds.
+        run_id: the run that made it.
+        built: when that was, in UTC.
+        metadata: of its materialisation, as Dagster writes it.
+        files: a mark of every file that it stands for, by path within the dataset's folder.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    recipe: str | None
+    data_version: str
+    run_id: str
+    built: datetime
+    metadata: str
+    files: dict[str, str]
+
+    def is_whole(self, dataset: Dataset) -> bool:
+        """Whether every file is there, as it was when the record was written."""
+        return all(_mark(dataset.storage / name) == mark for name, mark in self.files.items())
+
+
+def read_record(dataset: Dataset, asset: str) -> Record | None:
+    """The record of an asset, or None where there is none or where it does not fit its files any more."""
+    try:
+        record = Record.model_validate_json((dataset.storage / f"{asset}{_RECORD}").read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+    return record if record.is_whole(dataset) else None
+
+
+def forget(dataset: Dataset, asset: str, files: Iterable[str]) -> None:
+    """Take files that were deleted, and that the asset did not need, out of its record.
+
+    Args:
+        files: paths within the dataset's folder.
+    """
+    path, gone = dataset.storage / f"{asset}{_RECORD}", set(files)
+    if gone and path.exists():
+        record = Record.model_validate_json(path.read_bytes())
+        kept = {name: mark for name, mark in record.files.items() if name not in gone}
+        write_file(path, record.model_copy(update={"files": kept}).model_dump_json().encode())
+
+
+def versions(dataset: Dataset, assets: Iterable[str]) -> dict[str, str] | None:
+    """Data version of each asset as it lies in the store; None where one is not known."""
+    records = {asset: read_record(dataset, asset) for asset in sorted(assets)}
+    return None if None in records.values() else {name: r.data_version for name, r in records.items() if r}
+
+
+def step(
+    dataset: Dataset,
+    *,
+    always: bool = False,
+    world: World | None = None,
+    work: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[..., Results]], Callable[..., Iterator[dg.MaterializeResult]]]:
+    """Make a Dagster step of a body that runs only where something that it reads has changed.
+
+    The body is called as `body(dataset, context, **inputs)` with the dataset bound to the run's partition,
+    and returns or yields `MaterializeResult`s, each with its data version. What it reads is known from the
+    definition: the data versions, as they lie in the store, of the assets it depends on; the code version,
+    which holds the part of the YAML it reads; this package's code; and `previews`, which its metadata obey.
+
+    Args:
+        dataset: the dataset as its YAML says, bound to no partition.
+        always: run the body every time, since what it reads lies outside the store.
+        world: what else it reads from outside the store, as a JSON-like value made anew for every run.
+        work: metadata that tell of the work and not of the data, with their value where no work was done
+            (None leaves the entry out).
+    """
+
+    def decorate(body: Callable[..., Results]) -> Callable[..., Iterator[dg.MaterializeResult]]:
+        @functools.wraps(body)
+        def run(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[dg.MaterializeResult]:
+            from rl_assets.checks.gate import require_passed  # the checks are made of assets
+
+            here = dataset.of(context)
+            build = _Build(here, context, world, always)
+            with refusals():
+                require_passed(here, build.inputs)
+            before = build.records()
+            if not always and before and {record.recipe for record in before.values()} == {build.recipe}:
+                context.log.info(f"{', '.join(before)}: unchanged, nothing to do")
+                for name, record in before.items():
+                    yield _again(here, name, record, work or {})
+                return
+            made = body(here, context, **inputs)
+            for result in [made] if isinstance(made, dg.MaterializeResult) else made:
+                # The asset is stored before the line after the yield runs.
+                yield (result := build.noted(result, before))
+                build.stored(result)
+            build.write(before)
+
+        own, *others = inspect.signature(body).parameters.values()
+        assert own.name == "dataset", f"{body.__name__}: the first parameter is the bound dataset"
+        run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in others}
+        return run
+
+    return decorate
+
+
+def _again(dataset: Dataset, asset: str, record: Record, work: Mapping[str, Any]) -> dg.MaterializeResult:
+    """The materialisation that is recorded, said to be unchanged."""
+    metadata = {**dg.deserialize_value(record.metadata, dict), **work, UNCHANGED: _since(record)}
+    metadata["path"] = dg.MetadataValue.path(str(dataset.storage / next(iter(record.files))))
+    return dg.MaterializeResult(
+        asset_key=dataset.key(asset),
+        data_version=dg.DataVersion(record.data_version),
+        metadata={key: value for key, value in metadata.items() if value is not None},
+    )
+
+
+def _since(record: Record) -> str:
+    return f"since {record.built:%Y-%m-%d %H:%M} UTC, run {record.run_id}"
+
+
+class _Build:
+    """One execution of a step: its recipe, and the records of what it makes."""
+
+    def __init__(
+        self, dataset: Dataset, context: dg.AssetExecutionContext, world: World | None, always: bool
+    ) -> None:
+        self._dataset = dataset
+        self._always = always
+        self._run_id = context.run.run_id
+        self._world = world
+        definition = context.assets_def
+        outputs = [
+            key
+            for output, key in definition.keys_by_output_name.items()
+            if output in context.op_execution_context.selected_output_names
+        ]
+        self._names = [key.path[-1] for key in outputs]
+        self._versions = {key.path[-1]: definition.code_versions_by_key[key] for key in outputs}
+        inputs = {dep for key in outputs for dep in definition.asset_deps[key]} - set(outputs)
+        self.inputs = sorted(key.path[-1] for key in inputs)
+        self._results: dict[str, tuple[dg.MaterializeResult, dict[str, str]]] = {}
+        self.recipe = self._recipe()
+
+    def _recipe(self) -> str | None:
+        """Digest of what the step reads now; None where a version of an input is not known."""
+        dataset = self._dataset
+        inputs = versions(dataset, self.inputs)
+        if inputs is None:
+            return None
+        return digest_json(
+            {
+                "inputs": inputs,
+                "code": [self._versions, code_digest()],
+                "previews": dataset.spec.previews,
+                "world": self._world and self._world(dataset),
+            }
+        )
+
+    def records(self) -> dict[str, Record]:
+        """The records of what the step makes, or nothing where one is missing or does not fit."""
+        found = {name: read_record(self._dataset, name) for name in self._names}
+        whole = {name: record for name, record in found.items() if record and record.recipe}
+        return whole if whole.keys() == found.keys() else {}
+
+    def noted(self, result: dg.MaterializeResult, before: Mapping[str, Record]) -> dg.MaterializeResult:
+        """The result with what made it; said to be unchanged where it holds what it held before."""
+        name = self._name(result)
+        commit = git_commit(self._dataset.root)
+        metadata = {
+            **(result.metadata or {}),
+            "code_version": self._versions[name],
+            "rl_assets": package_version(),
+            **({"git_commit": commit} if commit else {}),
+        }
+        if self._is_same(result, before.get(name)):
+            metadata[UNCHANGED] = _since(before[name])
+        return result._replace(metadata=metadata)
+
+    def _is_same(self, result: dg.MaterializeResult, record: Record | None) -> bool:
+        """Whether a body that always runs made again what is recorded."""
+        assert result.data_version is not None
+        return self._always and record is not None and result.data_version.value == record.data_version
+
+    def stored(self, result: dg.MaterializeResult) -> None:
+        """Take marks of the files of a result that has just been stored."""
+        name = self._name(result)
+        self._results[name] = result, dict(_marks(self._dataset, name, result.value))
+
+    def write(self, before: Mapping[str, Record]) -> None:
+        """Write the records of all results: the last thing that a step does."""
+        # What lies outside may have been looked up by the body (the media that rows refer to).
+        recipe = self._recipe() if self._world else self.recipe
+        for name, (result, files) in self._results.items():
+            assert result.data_version is not None
+            old = before.get(name)
+            kept = old if old and self._is_same(result, old) else None
+            shown: Mapping[str, Any] = result.metadata or {}
+            metadata = {key: value for key, value in shown.items() if key != UNCHANGED}
+            record = Record(
+                recipe=recipe,
+                data_version=result.data_version.value,
+                run_id=kept.run_id if kept else self._run_id,
+                built=kept.built if kept else datetime.now(UTC),
+                metadata=dg.serialize_value(metadata),
+                files=files,
+            )
+            write_file(self._dataset.storage / f"{name}{_RECORD}", record.model_dump_json().encode())
+
+    def _name(self, result: dg.MaterializeResult) -> str:
+        return result.asset_key.path[-1] if result.asset_key else self._names[0]
+
+
+def _marks(dataset: Dataset, asset: str, value: object) -> Iterator[tuple[str, str]]:
+    """The files that an asset stands for, the one of its own name first, each with its mark."""
+    storage = dataset.storage
+    places = [storage / f"{asset}{suffix}" for suffix in _OWN]
+    if isinstance(value, ShardManifest):  # shards of earlier builds lie in its folder as well
+        places += [storage / asset / ref.path for ref in value.shards]
+    else:
+        places.append(storage / asset)
+    places += [storage / name for name in _BESIDE.get(asset, ())]
+    for place in places:
+        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if (mark := None if file.is_dir() else _mark(file)) is not None:
+                yield file.relative_to(storage).as_posix(), mark
+
+
+def _mark(file: UPath) -> str | None:
+    """What changes when the store writes a file of this name again; None where there is none."""
+    try:
+        if not is_local(file):
+            return file.fs.ukey(file.path)
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return f"{found.st_size}-{found.st_mtime_ns}"
