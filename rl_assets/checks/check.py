@@ -1,48 +1,18 @@
-"""What a check is: a name, a sentence for a newcomer, and a function that finds failing rows."""
+"""What a check is: a name, words for a newcomer, and a function that finds failing rows."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.display import table
+from rl_assets.checks.findings import Findings
+from rl_assets.checks.record import check_key, record, recorded
 from rl_assets.errors import InputError
 
-_LEVEL = {dg.AssetCheckSeverity.ERROR: logging.ERROR, dg.AssetCheckSeverity.WARN: logging.WARNING}
-SHOWN_ROWS = 20
-"""A check shows at most this many failing rows: the event log is kept and shared."""
-
-
-@dataclass
-class Findings:
-    """What a check found: numbers, and the rows that fail, each with what is wrong.
-
-    A check passes when nothing was added with `fail`.
-    """
-
-    numbers: dict[str, int | float | str] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    failures: int = 0
-
-    def fail(self, problem: str, row: Mapping[str, Any] | None = None) -> None:
-        """Count a failure; `row` gives its uid, source file and source row where there is one."""
-        self.failures += 1
-        if len(self.rows) < SHOWN_ROWS:
-            place = {key: (row or {}).get(key) for key in ("uid", "source_file", "source_row")}
-            self.rows.append({**place, "problem": problem})
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing failed."""
-        return self.failures == 0
-
-
-def shown(dataset: Dataset, problem: str) -> str:
-    """A problem as the UI may show it: where `previews` is false, without the values after its colon."""
-    return problem if dataset.spec.previews else problem.partition(":")[0]
+Severity = dg.AssetCheckSeverity
+_LEVEL = {Severity.ERROR: logging.ERROR, Severity.WARN: logging.WARNING}
 
 
 @dataclass(frozen=True)
@@ -54,14 +24,24 @@ class Check:
         name: its name in the UI.
         description: what passes, in words for someone who has not read the code.
         evaluate: finds what fails, from what the assets stored.
-        severity: an ERROR that fails stops the run before the next asset; a WARN is shown.
+        severity: an ERROR that fails stops the run before the next asset; a WARN is shown. The YAML may say
+            otherwise (`checks.severities`).
     """
 
     asset: str
     name: str
     description: str
     evaluate: Callable[[Dataset], Findings]
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+    severity: Severity = Severity.ERROR
+
+    def severity_in(self, dataset: Dataset) -> Severity:
+        """Its severity in this dataset."""
+        own = dataset.spec.checks.severities.get(self.name)  # type: ignore[call-overload]
+        return self.severity if own is None else Severity(own.upper())
+
+    def blocks(self, dataset: Dataset) -> bool:
+        """Whether nothing is made of the asset while the check fails."""
+        return self.severity_in(dataset) == Severity.ERROR
 
     def spec(self, dataset: Dataset) -> dg.AssetCheckSpec:
         """The check as Dagster declares it."""
@@ -69,25 +49,28 @@ class Check:
             self.name,
             asset=dataset.key(self.asset),
             description=self.description,
-            blocking=self.severity == dg.AssetCheckSeverity.ERROR,
+            blocking=self.blocks(dataset),
+            partitions_def=dataset.partitions,
         )
 
-    def result(self, dataset: Dataset) -> dg.AssetCheckResult:
-        """The check evaluated on what is stored now."""
+    def find(self, dataset: Dataset) -> Findings:
+        """What fails in what is stored now; damage of what is stored is a finding, not a crash."""
         try:
-            findings = self.evaluate(dataset)
-        except InputError as error:  # what is stored is damaged: that is a finding, not a crash
+            return self.evaluate(dataset)
+        except InputError as error:
             findings = Findings()
             findings.fail(str(error), {"source_file": error.file})
-        metadata: dict[str, Any] = {**findings.numbers, "failures": findings.failures}
-        if findings.rows:
-            metadata["failing_rows"] = table(findings.rows, ["uid", "source_file", "source_row", "problem"])
+            return findings
+
+    def result(self, dataset: Dataset, findings: Findings | None = None) -> dg.AssetCheckResult:
+        """What Dagster is told: of `findings`, or without them of what is stored now."""
+        findings = findings or self.find(dataset)
         return dg.AssetCheckResult(
             asset_key=dataset.key(self.asset),
             check_name=self.name,
             passed=findings.passed,
-            severity=self.severity,
-            metadata=metadata,
+            severity=self.severity_in(dataset),
+            metadata=findings.metadata(),
         )
 
 
@@ -101,12 +84,18 @@ def build_check_step(dataset: Dataset, asset: str, checks: Iterable[Check]) -> d
         can_subset=True,
     )
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterable[dg.AssetCheckResult]:
+        here = dataset.of(context)
+        key = check_key(here, asset)
+        findings = recorded(here, asset, key)
         for check in checks:
             if check.spec(dataset).key in context.selected_asset_check_keys:
-                result = check.result(dataset)
+                if check.name not in findings:
+                    findings[check.name] = check.find(here)
+                result = check.result(here, findings[check.name])
                 if not result.passed:
-                    context.log.log(_LEVEL[check.severity], _summary(check, result))
+                    context.log.log(_LEVEL[result.severity], _summary(check, result))
                 yield result
+        record(here, asset, key, findings)
 
     return evaluate
 

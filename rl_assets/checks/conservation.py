@@ -1,34 +1,27 @@
 """Row conservation: at every stage, what went in is what came out plus what was set aside."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rl_assets.assets.dataset import SPLITS, Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
+from rl_assets.contract import RawManifest
 
 NAME = "rows_conserved"
+_GATE = ("length_filtered", "overlong_rows", "unrenderable_rows")
 
-
-def _compare(before: str, rows_in: int, parts: dict[str, int]) -> Findings:
-    rows_out = sum(parts.values())
-    findings = Findings({before: rows_in, **parts})
-    if rows_in != rows_out:
-        findings.fail(f"{before} has {rows_in:,} rows, and {' + '.join(parts)} have {rows_out:,}")
-    return findings
+Places = Counter[tuple[str, int]]
+"""How often each raw file and row occurs."""
 
 
 def _contract(dataset: Dataset) -> Findings:
-    parts = {name: dataset.table(name).num_rows for name in ("field_contract", "rejected_rows")}
-    return _compare("raw_files", dataset.raw_manifest().rows, parts)
+    manifest, names = dataset.raw_manifest(), ("field_contract", "rejected_rows")
+    return _compare(dataset, "raw_files", manifest.rows, names, lambda: _raw_places(manifest))
 
 
 def _length(dataset: Dataset) -> Findings:
-    names = ("length_filtered", "overlong_rows", "unrenderable_rows")
-    return _compare(
-        "field_contract",
-        dataset.table("field_contract").num_rows,
-        {name: dataset.table(name).num_rows for name in names},
-    )
+    return _from_table(dataset, "field_contract", _GATE)
 
 
 def _shards(dataset: Dataset) -> Findings:
@@ -45,40 +38,105 @@ def _shards(dataset: Dataset) -> Findings:
             findings.fail(
                 f"{split}: {taken[split]:,} prompts were to be sharded, and {sharded[split]:,} were"
             )
+    findings.shards = [
+        {"shard": ref.name, "rows": ref.rows, "bytes": ref.bytes, "failures": 0}
+        for ref in dataset.shard_manifest("proto_shards").shards
+    ]
     return findings
 
 
 def _rollouts(dataset: Dataset) -> Findings:
-    prompts, responses = _rows_by_split(dataset, "proto_shards"), _rows_by_split(dataset, "rollouts")
-    findings = Findings({"prompts": prompts.total(), "responses": responses.total()})
-    for split in SPLITS:
-        due = prompts[split] * dataset.responses_per_prompt(split)
-        if responses[split] != due:
-            findings.fail(f"{split}: {due:,} responses are due, and there are {responses[split]:,}")
+    findings = Findings({"prompts": 0, "responses": 0})
+    # A rollout shard is called after its prompt shard, and an address after that.
+    answers = {ref.name.rsplit("-", 1)[0]: ref for ref in dataset.shard_manifest("rollouts").shards}
+    for shard in dataset.shard_manifest("proto_shards").shards:
+        due = shard.rows * dataset.responses_per_prompt(shard.split)
+        ref = answers.pop(shard.name, None)
+        found = ref.rows if ref else 0
+        with findings.shard(shard.name, found) as line:
+            line["prompts"] = shard.rows
+            if found != due:
+                findings.fail(f"{shard.name}: {due:,} responses are due, and there are {found:,}")
+        findings.count("prompts", shard.rows)
+        findings.count("responses", found)
+    for ref in answers.values():
+        findings.fail(f"{ref.name}: {ref.rows:,} responses, and proto_shards has no such shard")
     return findings
 
 
 def _reward_inputs(dataset: Dataset) -> Findings:
-    rows = dataset.table("reward_inputs").num_rows
-    return _compare("rollouts", dataset.shard_manifest("rollouts").rows, {"reward_inputs": rows})
+    def places() -> Places:
+        fields = (data.non_tensor_batch for _, data in dataset.shards("rollouts"))
+        return Counter(
+            place for shard in fields for place in zip(shard["source_file"], shard["source_row"], strict=True)
+        )
+
+    return _compare(dataset, "rollouts", dataset.shard_manifest("rollouts").rows, ["reward_inputs"], places)
 
 
 def _reward_scores(dataset: Dataset) -> Findings:
-    rows = dataset.table("reward_scores").num_rows
-    return _compare("reward_inputs", dataset.table("reward_inputs").num_rows, {"reward_scores": rows})
+    return _from_table(dataset, "reward_inputs", ["reward_scores"])
 
 
 def _prompt_difficulty(dataset: Dataset) -> Findings:
-    prompts = len(set(dataset.table("reward_scores").read(["uid"]).column(0).to_pylist()))
-    rows = dataset.table("prompt_difficulty").num_rows
-    return _compare("scored_prompts", prompts, {"prompt_difficulty": rows})
+    answered = {
+        row["uid"]: (row["source_file"], row["source_row"])
+        for row in dataset.table("reward_scores").rows(["uid", "source_file", "source_row"])
+    }
+    return _compare(
+        dataset,
+        "answered_prompts",
+        len(answered),
+        ["prompt_difficulty"],
+        lambda: Counter(answered.values()),
+    )
 
 
 def _verl_dataset(dataset: Dataset) -> Findings:
     export = dataset.export()
     parts = {file.name: file.rows for file in export.files}
     parts |= {f"left out as {reason}": rows for reason, rows in export.left_out.items()}
-    return _compare("length_filtered", dataset.table("length_filtered").num_rows, parts)
+    return _counted("length_filtered", dataset.table("length_filtered").num_rows, parts)
+
+
+def _from_table(dataset: Dataset, before: str, after: Iterable[str]) -> Findings:
+    rows = dataset.table(before).num_rows
+    return _compare(dataset, before, rows, after, lambda: _places(dataset, [before]))
+
+
+def _compare(
+    dataset: Dataset, before: str, rows_in: int, after: Iterable[str], places: Callable[[], Places]
+) -> Findings:
+    """Rows that went in against the rows of the tables `after`; where they differ, which ones."""
+    parts = {name: dataset.table(name).num_rows for name in after}
+    findings = _counted(before, rows_in, parts)
+    if not findings.passed:
+        expected, found, here = places(), _places(dataset, parts), " or ".join(parts)
+        for file, row in expected - found:
+            findings.fail(f"the row is not in {here}", {"source_file": file, "source_row": row})
+        for file, row in found - expected:
+            findings.fail(f"the row is too often in {here}", {"source_file": file, "source_row": row})
+    return findings
+
+
+def _counted(before: str, rows_in: int, parts: dict[str, int]) -> Findings:
+    rows_out = sum(parts.values())
+    findings = Findings({before: rows_in, **parts})
+    if rows_in != rows_out:
+        findings.fail(f"{before} has {rows_in:,} rows, and {' + '.join(parts)} have {rows_out:,}")
+    return findings
+
+
+def _places(dataset: Dataset, assets: Iterable[str]) -> Places:
+    return Counter(
+        (row["source_file"], row["source_row"])
+        for name in assets
+        for row in dataset.table(name).rows(["source_file", "source_row"])
+    )
+
+
+def _raw_places(manifest: RawManifest) -> Places:
+    return Counter((file.path, row) for file in manifest.files for row in range(file.rows))
 
 
 def _rows_by_split(dataset: Dataset, asset: str) -> Counter[str]:
@@ -93,21 +151,43 @@ def _check(asset: str, description: str, evaluate: Callable[[Dataset], Findings]
 
 
 CHECKS = [
-    _check("field_contract", "Raw rows = accepted rows + rejected rows.", _contract),
-    _check("length_filtered", "Accepted rows = fitting + overlong + unrenderable rows.", _length),
+    _check(
+        "field_contract",
+        "No raw row is lost: rows in the raw files = accepted rows + rejected rows. A row that is in neither "
+        "table would have vanished without a reason.",
+        _contract,
+    ),
+    _check(
+        "length_filtered",
+        "No accepted row is lost at the length gate: accepted rows = fitting + overlong + unrenderable rows.",
+        _length,
+    ),
     _check(
         "proto_shards",
         "Every fitting prompt is in a shard, or as many as `data.train_max_samples` and "
         "`data.val_max_samples` allow.",
         _shards,
     ),
-    _check("rollouts", "Responses = prompts × n.", _rollouts),
-    _check("reward_inputs", "One reward input per response.", _reward_inputs),
-    _check("reward_scores", "Every reward input has a score, or an error in its place.", _reward_scores),
+    _check(
+        "rollouts",
+        "Every sharded prompt was answered n times (`rollout.n`, for validation `rollout.val_kwargs.n`): per "
+        "shard, responses = prompts × n.",
+        _rollouts,
+    ),
+    _check(
+        "reward_inputs",
+        "There is one reward input per response, so that no response goes unscored.",
+        _reward_inputs,
+    ),
+    _check(
+        "reward_scores",
+        "Every reward input is there with a score, or with an error in its place.",
+        _reward_scores,
+    ),
     _check(
         "verl_dataset",
-        "Every fitting prompt is in the training set or left out with a reason.",
+        "Every fitting prompt is in the training set's files or left out of them with a reason.",
         _verl_dataset,
     ),
-    _check("prompt_difficulty", "One row per prompt that was answered.", _prompt_difficulty),
+    _check("prompt_difficulty", "There is one row per prompt that was answered.", _prompt_difficulty),
 ]

@@ -3,7 +3,8 @@
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
 from rl_assets.rewards.difficulty import difficulty_by_source
 
 
@@ -12,8 +13,8 @@ def _learning_signal(dataset: Dataset) -> Findings:
     for line in difficulty_by_source(dataset.table("prompt_difficulty")):
         if line.split != "train" or line.prompts == 0:
             continue
-        findings.numbers["prompts"] = int(findings.numbers["prompts"]) + line.prompts
-        findings.numbers["mixed"] = int(findings.numbers["mixed"]) + line.mixed
+        findings.count("prompts", line.prompts)
+        findings.count("mixed", line.mixed)
         if line.all_failed == line.prompts:
             findings.fail(f"{line.data_source}: no response to any of its {line.prompts:,} prompts passes")
         elif line.all_solved == line.prompts:

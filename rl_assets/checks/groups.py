@@ -1,7 +1,8 @@
 """Groups: the responses that a group-relative trainer compares answer the same prompt for the same reward."""
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings, shown
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings, shown
 from rl_assets.errors import InputError
 from rl_assets.rewards.groups import REWARD_FIELDS, group_faults, groups
 
@@ -10,16 +11,18 @@ NAME = "groups"
 
 def _rollouts(dataset: Dataset) -> Findings:
     findings = Findings({"groups": 0})
-    for _, data in dataset.shards("rollouts"):
+    for ref, data in dataset.shards("rollouts"):
         fields = data.non_tensor_batch
         prompts: dict[str, int] = {}
-        for index, uid in enumerate(fields["uid"]):
-            first = prompts.setdefault(uid, index)
-            same = (data.batch["prompts"][index] == data.batch["prompts"][first]).all()
-            if not same or fields["raw_prompt"][index] != fields["raw_prompt"][first]:
-                row = {key: fields[key][index] for key in ("uid", "source_file", "source_row")}
-                findings.fail("the prompt is not that of the group's first response", row)
-        findings.numbers["groups"] = int(findings.numbers["groups"]) + len(prompts)
+        with findings.shard(ref.name, len(data)) as line:
+            for index, uid in enumerate(fields["uid"]):
+                first = prompts.setdefault(uid, index)
+                same = (data.batch["prompts"][index] == data.batch["prompts"][first]).all()
+                if not same or fields["raw_prompt"][index] != fields["raw_prompt"][first]:
+                    row = {key: fields[key][index] for key in ("uid", "source_file", "source_row")}
+                    findings.fail("the prompt is not that of the group's first response", row)
+            line["groups"] = len(prompts)
+        findings.count("groups", len(prompts))
     return findings
 
 
@@ -37,7 +40,13 @@ def _reward_inputs(dataset: Dataset) -> Findings:
 
 
 CHECKS = [
-    Check("rollouts", NAME, "All responses under a uid answer the same prompt.", _rollouts),
+    Check(
+        "rollouts",
+        NAME,
+        "All responses under a uid answer the same prompt: a group-relative trainer compares them with each "
+        "other. The table has each shard.",
+        _rollouts,
+    ),
     Check(
         "reward_inputs",
         NAME,

@@ -3,7 +3,8 @@
 from functools import partial
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.contract.consistency import media_counts
 
@@ -30,8 +31,8 @@ CHECKS = [
     Check(
         asset,
         NAME,
-        "Every `<image>`, `<video>` and `<audio>` in a prompt has its medium, and every medium its "
-        "placeholder.",
+        "Every `<image>`, `<video>` and `<audio>` in a prompt has its medium in the row's columns, and every "
+        "medium its placeholder. Otherwise a processor puts a picture into the wrong place, or fails.",
         partial(_consistent, asset),
     )
     for asset in ("field_contract", "length_filtered")

@@ -3,7 +3,8 @@
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
 
 
 def _no_file_is_empty(dataset: Dataset) -> Findings:
@@ -29,7 +30,7 @@ CHECKS = [
     Check(
         "raw_files",
         "no_file_is_empty",
-        "Every raw file has at least one row.",
+        "Every raw file has at least one row. An empty file is often one that was not written to its end.",
         _no_file_is_empty,
         dg.AssetCheckSeverity.WARN,
     ),

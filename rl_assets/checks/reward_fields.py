@@ -3,7 +3,8 @@
 import json
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings, shown
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings, shown
 
 
 def _unchanged(dataset: Dataset) -> Findings:

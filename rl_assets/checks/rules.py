@@ -7,7 +7,8 @@ from itertools import groupby
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings, shown
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings, shown
 from rl_assets.contract import CODES
 
 
@@ -44,7 +45,8 @@ CHECKS = [
     Check(
         "rejected_rows",
         f"{theme}_rules",
-        f"No row was refused by the contract's rules on `{theme}`; docs/reject-codes.md explains each.",
+        f"No row was refused by the contract's rules on `{theme}`. The numbers count each rule's rows, the "
+        "table names them; `rl-assets codes CODE` explains a rule and what to do.",
         partial(_refused, theme),
         dg.AssetCheckSeverity.WARN,
     )

@@ -8,7 +8,8 @@ from typing import Any
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings, shown
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings, shown
 from rl_assets.errors import InputError
 from rl_assets.rewards.builtin import has_builtin
 from rl_assets.rewards.selftest import failing_answers
@@ -25,14 +26,19 @@ def _scorer_known(dataset: Dataset) -> Findings:
         except InputError as error:
             findings.fail(str(error))
         return findings
-    sources = Counter(dataset.table("field_contract").read(["data_source"]).column(0).to_pylist())
+    sources: Counter[str] = Counter()
+    first: dict[str, dict[str, Any]] = {}
+    for row in dataset.table("field_contract").rows(["uid", "source_file", "source_row", "data_source"]):
+        sources[row["data_source"]] += 1
+        first.setdefault(row["data_source"], row)
     findings.numbers["data_sources"] = len(sources)
     for source, rows in sorted(sources.items()):
         if not has_builtin(source) and source not in dataset.spec.contract.known_data_sources:
             findings.fail(
                 f"{rows:,} rows of {source!r}: no built-in scorer reads it without a service or running "
                 "code. Name a reward.custom_reward_function, or list it in contract.known_data_sources where "
-                "its responses are scored elsewhere"
+                "its responses are scored elsewhere. The first is this one",
+                first[source],
             )
     return findings
 
@@ -71,14 +77,17 @@ def _every_response_scored(dataset: Dataset) -> Findings:
 
 def _scorer_works(dataset: Dataset) -> Findings:
     findings = Findings()
-    scored, errors = Counter[str](), dict[str, str]()
-    for row in dataset.table("reward_scores").rows(["data_source", "score", "error"]):
+    scored, errors = Counter[str](), dict[str, dict[str, Any]]()
+    columns = ["uid", "source_file", "source_row", "data_source", "score", "error"]
+    for row in dataset.table("reward_scores").rows(columns):
         scored[row["data_source"]] += row["score"] is not None
         if row["error"] is not None:
-            errors.setdefault(row["data_source"], row["error"])
+            errors.setdefault(row["data_source"], row)
     for source, count in sorted(scored.items()):
         if count == 0 and source not in dataset.spec.contract.known_data_sources:
-            findings.fail(f"no response of {source!r} could be scored: {shown(dataset, errors[source])}")
+            first = errors[source]
+            problem = f"no response of {source!r} could be scored: {shown(dataset, first['error'])}"
+            findings.fail(problem, first)
     findings.numbers["scored"] = scored.total()
     return findings
 
@@ -103,13 +112,15 @@ CHECKS = [
     Check(
         "reward_scores",
         "scorer_works",
-        "Of every `data_source` that is scored here, at least one response has a score.",
+        "Of every `data_source` that is scored here, at least one response has a score. Where none has, the "
+        "scorer itself is broken for it.",
         _scorer_works,
     ),
     Check(
         "reward_scores",
         "every_response_scored",
-        "No scorer raised, timed out or died on a response.",
+        "No scorer raised an error, took longer than `reward.compute_score_timeout` or ended its process "
+        "while it scored a response.",
         _every_response_scored,
         dg.AssetCheckSeverity.WARN,
     ),

@@ -3,9 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
 
 if TYPE_CHECKING:
+    import torch
+
     from rl_assets.protocol import DataProto
 
 
@@ -14,20 +17,25 @@ def _shards(dataset: Dataset) -> Findings:
     findings = Findings({"shards": 0, "rows": 0})
     keys: set[str] | None = None
     for ref, data in dataset.shards("proto_shards"):
-        findings.numbers["shards"] = int(findings.numbers["shards"]) + 1
-        findings.numbers["rows"] = int(findings.numbers["rows"]) + len(data)
+        findings.count("shards", 1)
+        findings.count("rows", len(data))
         found = {*data.batch.keys(), *data.non_tensor_batch}
-        if keys is not None and found != keys:
-            findings.fail(f"{ref.name} has the keys {sorted(found ^ keys)} where others do not")
+        with findings.shard(ref.name, len(data)) as line:
+            if keys is not None and found != keys:
+                findings.fail(f"{ref.name} has the keys {sorted(found ^ keys)} where others do not")
+            for name, values in data.non_tensor_batch.items():
+                if values.shape != (len(data),) or values.dtype != object:
+                    findings.fail(
+                        f"{ref.name}: `{name}` is {values.dtype} {values.shape}, not object ({len(data)},)"
+                    )
+            lengths = [len(ids) for ids in data.non_tensor_batch["prompt_ids"]]
+            for index, length in enumerate(lengths):
+                if not 0 < length <= limit:
+                    findings.fail(
+                        f"the prompt has {length} tokens, the limit is {limit}", _place(data, index)
+                    )
+            line["longest_prompt"] = max(lengths, default=0)
         keys = found if keys is None else keys
-        for name, values in data.non_tensor_batch.items():
-            if values.shape != (len(data),) or values.dtype != object:
-                findings.fail(
-                    f"{ref.name}: `{name}` is {values.dtype} {values.shape}, not object ({len(data)},)"
-                )
-        for index, ids in enumerate(data.non_tensor_batch["prompt_ids"]):
-            if not 0 < len(ids) <= limit:
-                findings.fail(f"the prompt has {len(ids)} tokens, the limit is {limit}", _place(data, index))
     return findings
 
 
@@ -38,13 +46,15 @@ def _rollouts(dataset: Dataset) -> Findings:
     for _, data in dataset.shards("proto_shards"):
         prompts.update(zip(data.non_tensor_batch["uid"], data.non_tensor_batch["prompt_ids"], strict=True))
     for ref, data in dataset.shards("rollouts"):
-        findings.numbers["rows"] = int(findings.numbers["rows"]) + len(data)
+        findings.count("rows", len(data))
         widths = (data_spec.max_prompt_length, data_spec.max_response_length)
-        problems = _shape_problems(data, *widths)
-        for problem in problems:
-            findings.fail(f"{ref.name}: {problem}")
-        if not problems:
-            _check_rows(data, prompts, findings)
+        with findings.shard(ref.name, len(data)) as line:
+            problems = _shape_problems(data, *widths)
+            for problem in problems:
+                findings.fail(f"{ref.name}: {problem}")
+            if not problems:
+                _check_rows(data, prompts, findings)
+                line["response_tokens"] = int(data.batch["response_mask"].sum())
     return findings
 
 
@@ -64,12 +74,18 @@ def _shape_problems(data: "DataProto", prompt_length: int, response_length: int)
     problems = []
     for name, columns in expected.items():
         tensor = data.batch.get(name, None)
+        shapes: list[tuple[int, ...]] = [(len(data), columns)]
+        if name == "position_ids":
+            shapes.append((len(data), 4, columns))
         if tensor is None:
             problems.append(f"`{name}` is missing")
-        elif tensor.shape != (len(data), columns) or tensor.dtype != torch.int64:
-            problems.append(
-                f"`{name}` is {tensor.dtype} {tuple(tensor.shape)}, not int64 {(len(data), columns)}"
-            )
+        elif tuple(tensor.shape) not in shapes or tensor.dtype != torch.int64:
+            expectation = " or ".join(map(str, shapes))
+            problems.append(f"`{name}` is {tensor.dtype} {tuple(tensor.shape)}, not int64 {expectation}")
+    if (lengths := data.meta_info.get("images_seqlens")) is not None:
+        images = sum(len(media.get("image", ())) for media in data.non_tensor_batch["multi_modal_data"])
+        if len(lengths) != images:
+            problems.append(f"`images_seqlens` has {len(lengths)} entries for {images} images")
     return problems
 
 
@@ -82,8 +98,6 @@ def _check_rows(data: "DataProto", prompts: dict[str, list[int]], findings: Find
     prompt_mask, response_mask = batch["attention_mask"][:, :width], batch["attention_mask"][:, width:]
     is_eos = torch.isin(batch["responses"], eos).long()
     through_first_eos = (is_eos.cumsum(-1) - is_eos == 0).long()
-    prompt_positions = (prompt_mask.cumsum(-1) - 1).clamp(min=0)
-    response_positions = prompt_positions[:, -1:] + 1 + torch.arange(batch["responses"].shape[1])
     rules = {
         "the prompt is not padded on the left": (prompt_mask.diff(dim=-1) >= 0).all(-1),
         "the response is not padded on the right": (response_mask.diff(dim=-1) <= 0).all(-1),
@@ -94,12 +108,7 @@ def _check_rows(data: "DataProto", prompts: dict[str, list[int]], findings: Find
         "`input_ids` is not prompts then responses": (
             batch["input_ids"] == torch.cat([batch["prompts"], batch["responses"]], -1)
         ).all(-1),
-        "the prompt's positions are not cumsum(mask) - 1": (
-            batch["position_ids"][:, :width] == prompt_positions
-        ).all(-1),
-        "the response's positions do not go on from the prompt's": (
-            batch["position_ids"][:, width:] == response_positions
-        ).all(-1),
+        **_position_rules(data, width),
     }
     for problem, holds in rules.items():
         for index in (~holds).nonzero().flatten().tolist():
@@ -107,6 +116,40 @@ def _check_rows(data: "DataProto", prompts: dict[str, list[int]], findings: Find
     for index, uid in enumerate(data.non_tensor_batch["uid"]):
         if batch["prompts"][index][prompt_mask[index].bool()].tolist() != list(prompts.get(uid, [])):
             findings.fail("the prompt is not the one that was measured", _place(data, index))
+
+
+def _position_rules(data: "DataProto", width: int) -> dict[str, "torch.Tensor"]:
+    """Rules on positions, (rows,) each; those of a multimodal RoPE have a text row and three of their own."""
+    import torch
+
+    mask, positions = data.batch["attention_mask"][:, :width], data.batch["position_ids"]
+    further = 1 + torch.arange(positions.shape[-1] - width)
+    counted = mask.cumsum(-1) - 1
+    text = positions if positions.dim() == 2 else positions[:, 0]
+    expected = counted.clamp(min=0) if positions.dim() == 2 else counted.where(mask.bool(), 1)
+    rules = {
+        "the prompt's positions are not cumsum(mask) - 1": (text[:, :width] == expected).all(-1),
+        "the response's positions do not go on from the prompt's": (
+            text[:, width:] == text[:, width - 1, None] + further
+        ).all(-1),
+    }
+    if positions.dim() == 3:
+        prompt, response = positions[:, 1:, :width], positions[:, 1:, width:]
+        start = (mask.argmax(-1))[:, None, None].expand(-1, 3, 1)
+        plain = torch.tensor([not media for media in data.non_tensor_batch["multi_modal_data"]])
+        rules |= {
+            "time, height and width do not begin at 0, or padding is elsewhere": (
+                (prompt.gather(-1, start) == 0).all(-1) & (prompt * (1 - mask[:, None]) == 0).all(-1)
+            ).all(-1),
+            "time, height and width of a text prompt are not its text positions": ~plain
+            | (prompt == counted.clamp(min=0)[:, None]).all(-1).all(-1),
+            "time, height and width of the response do not go on from the largest of the prompt's": (
+                response == prompt.amax((1, 2))[:, None, None] + further
+            )
+            .all(-1)
+            .all(-1),
+        }
+    return rules
 
 
 def _place(data: "DataProto", index: int) -> dict[str, Any]:
@@ -118,14 +161,15 @@ CHECKS = [
         "proto_shards",
         "shard_rules",
         "Every shard is whole (its digests match), all shards have the same keys, every field is one value "
-        "per row, and no prompt is empty or too long.",
+        "per row, and no prompt is empty or longer than `data.max_prompt_length`. The table has each shard.",
         _shards,
     ),
     Check(
         "rollouts",
         "tensor_rules",
-        "Tensors have verl's shapes and dtypes; prompts are padded on the left and equal the measured ids; "
-        "responses are padded on the right and end at their first EOS; masks and positions follow.",
+        "The rollouts are tensors as verl's trainer expects them: its shapes and dtypes; prompts padded on "
+        "the left and equal to the ids that were measured; responses padded on the right, with nothing after "
+        "the first end-of-text token; masks and positions that follow. The table has each shard.",
         _rollouts,
     ),
 ]

@@ -1,22 +1,37 @@
 """Truncation: how many responses were cut before they came to an end."""
 
+from typing import Any
+
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import SHOWN_ROWS, Findings
 
 
 def _few_are_cut(dataset: Dataset) -> Findings:
     limit = dataset.spec.checks.truncated_share
     responses = cut = 0
-    for _, data in dataset.shards("rollouts"):
-        reasons = data.non_tensor_batch["finish_reason"]
-        responses += len(reasons)
-        cut += int((reasons == "length").sum())
+    findings = Findings()
+    examples: list[dict[str, Any]] = []
+    for ref, data in dataset.shards("rollouts"):
+        fields = data.non_tensor_batch
+        with findings.shard(ref.name, len(data)) as line:
+            indices = (fields["finish_reason"] == "length").nonzero()[0].tolist()
+            line["truncated"] = len(indices)
+        responses += len(data)
+        cut += len(indices)
+        examples += [
+            {key: fields[key][index] for key in ("uid", "source_file", "source_row", "sample_index")}
+            for index in indices[: SHOWN_ROWS - len(examples)]
+        ]
     share = cut / max(responses, 1)
-    findings = Findings({"responses": responses, "truncated": cut, "truncated_share": share})
+    findings.numbers = {"responses": responses, "truncated": cut, "truncated_share": share}
     if share > limit:
-        findings.fail(f"{share:.0%} of the responses were cut, and {limit:.0%} may be")
+        findings.fail(f"{share:.0%} of the responses were cut, and {limit:.0%} may be; among them these")
+        for row in examples:
+            findings.fail(f"response {row['sample_index']} was cut", row)
+        findings.failures = cut
     return findings
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
 from rl_assets.protocol.manifest import shard_name
 
 NAME = "uids"
@@ -31,7 +32,8 @@ def _contract(dataset: Dataset) -> Findings:
 def _length(dataset: Dataset) -> Findings:
     parts = ("length_filtered", "overlong_rows", "unrenderable_rows")
     found = Counter(uid for name in parts for uid in _uids(dataset, name))
-    return _same(Counter(_uids(dataset, "field_contract")), found, "the contract", "the length gate's tables")
+    expected = Counter(_uids(dataset, "field_contract"))
+    return _same(dataset, expected, found, "the contract", "the length gate's tables")
 
 
 def _shards(dataset: Dataset) -> Findings:
@@ -39,15 +41,16 @@ def _shards(dataset: Dataset) -> Findings:
     findings, seen = Findings(), set()
     for ref, data in dataset.shards("proto_shards"):
         fields = data.non_tensor_batch
-        for index, uid in enumerate(fields["uid"]):
-            row = {key: fields[key][index] for key in _PLACE}
-            if uid not in kept:
-                findings.fail("the row is not in length_filtered", row)
-            elif uid in seen:
-                findings.fail("the row is in the shards twice", row)
-            elif shard_name(fields["split"][index], uid, int(ref.name.rsplit("-", 1)[1])) != ref.name:
-                findings.fail(f"the row lies in {ref.name}, where its uid does not belong", row)
-            seen.add(uid)
+        with findings.shard(ref.name, len(data)):
+            for index, uid in enumerate(fields["uid"]):
+                row = {key: fields[key][index] for key in _PLACE}
+                if uid not in kept:
+                    findings.fail("the row is not in length_filtered", row)
+                elif uid in seen:
+                    findings.fail("the row is in the shards twice", row)
+                elif shard_name(fields["split"][index], uid, int(ref.name.rsplit("-", 1)[1])) != ref.name:
+                    findings.fail(f"the row lies in {ref.name}, where its uid does not belong", row)
+                seen.add(uid)
     findings.numbers["uids"] = len(seen)
     return findings
 
@@ -59,7 +62,7 @@ def _rollouts(dataset: Dataset) -> Findings:
         for uid, split in zip(data.non_tensor_batch["uid"], data.non_tensor_batch["split"], strict=True)
         for sample in range(dataset.responses_per_prompt(split))
     )
-    return _same(due, Counter(_samples(dataset)), "the shards times n", "the rollouts")
+    return _same(dataset, due, Counter(_samples(dataset)), "the shards times n", "the rollouts")
 
 
 def _reward_inputs(dataset: Dataset) -> Findings:
@@ -67,7 +70,7 @@ def _reward_inputs(dataset: Dataset) -> Findings:
         (row["uid"], row["sample_index"])
         for row in dataset.table("reward_inputs").rows(["uid", "sample_index"])
     )
-    return _same(Counter(_samples(dataset)), found, "the rollouts", "the reward inputs")
+    return _same(dataset, Counter(_samples(dataset)), found, "the rollouts", "the reward inputs")
 
 
 def _uids(dataset: Dataset, asset: str) -> Iterable[str]:
@@ -80,9 +83,12 @@ def _samples(dataset: Dataset) -> Iterator[tuple[str, int]]:
         yield from zip(fields["uid"], fields["sample_index"], strict=True)
 
 
-def _same(before: Counter[Any], after: Counter[Any], there: str, here: str) -> Findings:
+def _same(dataset: Dataset, before: Counter[Any], after: Counter[Any], there: str, here: str) -> Findings:
     """Hold two multisets of uids, or of (uid, sample index), against each other."""
     findings = Findings({"expected": before.total(), "found": after.total()})
+    if before == after:
+        return findings
+    places = {row["uid"]: row for row in dataset.table("field_contract").rows(_PLACE)}
     for difference, verdict in (
         (before - after, f"in {there}, not in {here}"),
         (after - before, f"in {here}, not in {there}"),
@@ -90,23 +96,41 @@ def _same(before: Counter[Any], after: Counter[Any], there: str, here: str) -> F
         for item, times in difference.items():
             uid, sample = item if isinstance(item, tuple) else (item, None)
             which = "" if sample is None else f"sample {sample}: "
-            findings.fail(f"{which}{times} × {verdict}", {"uid": uid})
+            findings.fail(f"{which}{times} × {verdict}", places.get(uid, {"uid": uid}))
     return findings
 
 
 CHECKS = [
     Check(
-        "field_contract", NAME, "Every accepted row has a uid of its own, without an underscore.", _contract
+        "field_contract",
+        NAME,
+        "Every accepted row has a uid of its own, without an underscore (verl cuts a uid off there). The "
+        "uid joins a prompt to its responses and scores; two prompts under one uid would be one group.",
+        _contract,
     ),
     Check(
-        "length_filtered", NAME, "The uids of the length gate's tables are those of the contract.", _length
+        "length_filtered",
+        NAME,
+        "The uids of the length gate's three tables together are those of the contract, each once.",
+        _length,
     ),
-    Check("proto_shards", NAME, "Every sharded row has a uid once, in the shard that its uid says.", _shards),
-    Check("rollouts", NAME, "Every sharded uid occurs n times, with sample indices 0 … n-1.", _rollouts),
+    Check(
+        "proto_shards",
+        NAME,
+        "Every sharded row comes from length_filtered and is there once, in the shard that its uid says. The "
+        "table has each shard.",
+        _shards,
+    ),
+    Check(
+        "rollouts",
+        NAME,
+        "Every sharded uid occurs n times, with sample indices 0 … n-1, and no other does.",
+        _rollouts,
+    ),
     Check(
         "reward_inputs",
         NAME,
-        "Every response of the rollouts is there once, by uid and sample.",
+        "Every response of the rollouts is there once, by uid and sample index.",
         _reward_inputs,
     ),
 ]

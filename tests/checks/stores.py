@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks import CHECKS
-from rl_assets.checks.check import Check, Findings
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
 from rl_assets.contract import ROW_SCHEMA
 from rl_assets.spec import DataToRolloutSpec
 from rl_assets.store import Table, TableWriter

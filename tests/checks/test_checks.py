@@ -1,16 +1,18 @@
 """Every check passes on what the graph made, and fails on what it is there to find."""
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks import CHECKS
-from rl_assets.checks.check import SHOWN_ROWS, Findings
+from rl_assets.checks.findings import SHOWN_ROWS, Findings
+from rl_assets.checks.record import READS
 from rl_assets.protocol import DataProto, ShardManifest, write_shard
+from rl_assets.spec import CheckName
 from rl_assets.store import TableWriter, publish_file, staging, write_file
-from tests.build import failed, failure, materialize, materialized
 
 Rows = list[dict[str, Any]]
 BY_NAME = {f"{check.asset}.{check.name}": check for check in CHECKS}
@@ -215,41 +217,47 @@ def test_a_damaged_shard_fails_the_check_by_name(toy: Dataset) -> None:
     assert ref.path in str(result.metadata["failing_rows"])
 
 
-def test_a_blocking_check_that_fails_stops_the_run_before_the_next_asset(toy: Dataset) -> None:
-    rewrite(toy, "field_contract", set_field("prompt", IMAGE))
-    gate = ["unrenderable_rows", "overlong_rows", "length_filtered"]
-    result = materialize(toy, *gate, "proto_shards")
-    assert not result.success
-    assert failed(result) == {"length_filtered.placeholder_media"}
-    assert materialized(result) == gate
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (set_field("uid", ""), "field `uid`"),
-        (set_field("uid", "with_underscore"), "field `uid`"),
-        (repeat_first, "field `uid`"),
-        (set_field("prompt", IMAGE), "1 <image> and 0 images"),
-        (set_field("reward_model", "{}"), "field `reward_model`"),
-    ],
-)
-def test_the_collator_refuses_what_the_contract_would_not_pass(
-    toy: Dataset, fault: Callable[[Rows], object], message: str
-) -> None:
-    """A blocking check holds back its own run only, so an asset materialised alone must refuse by itself."""
-    before = toy.shard_manifest("proto_shards")
-    rewrite(toy, "length_filtered", fault)
-    result = materialize(toy, "proto_shards")
-    assert not result.success
-    assert message in failure(result)
-    assert "data/toy/train.jsonl, row 0" in failure(result)
-    assert toy.shard_manifest("proto_shards") == before
-
-
 def test_a_check_shows_a_bounded_number_of_rows() -> None:
     findings = Findings()
     for number in range(SHOWN_ROWS + 5):
         findings.fail("problem", {"uid": str(number)})
     assert (findings.failures, len(findings.rows)) == (SHOWN_ROWS + 5, SHOWN_ROWS)
     assert not findings.passed
+
+
+def test_the_yaml_knows_every_check_and_no_other() -> None:
+    assert set(get_args(CheckName)) == {check.name for check in CHECKS}
+
+
+def test_every_check_is_explained_to_a_newcomer() -> None:
+    """In a sentence or more; what a check reads is known, so that its findings can be kept."""
+    for check in CHECKS:
+        assert re.fullmatch(r"[A-Z`].{40,}\.", check.description, re.DOTALL), (check.asset, check.name)
+    assert {check.asset for check in CHECKS} <= READS.keys()
+
+
+def test_checks_over_shards_show_numbers_per_shard(toy_run: tuple[Dataset, Any]) -> None:
+    dataset = toy_run[0]
+    for name, check in BY_NAME.items():
+        if check.asset in ("proto_shards", "rollouts") and name != "rollouts.uids":
+            findings = check.find(dataset)
+            shards = {ref.name for ref in dataset.shard_manifest(check.asset).shards}
+            shown = {line["shard"] for line in findings.shards}
+            assert shown == shards or shown == {
+                ref.name for ref in dataset.shard_manifest("proto_shards").shards
+            }
+            assert check.result(dataset, findings).metadata["shards"].records
+
+
+def test_lost_rows_are_named(toy: Dataset) -> None:
+    rewrite(toy, "rejected_rows", drop_first)
+    findings = BY_NAME["field_contract.rows_conserved"].evaluate(toy)
+    assert [row["source_row"] for row in findings.rows] == [None, 7]
+
+
+def test_a_failing_shard_is_first_and_counts_its_rows(toy: Dataset) -> None:
+    reshard(toy, "proto_shards", set_values("prompt_ids", []))
+    metadata = BY_NAME["proto_shards.shard_rules"].result(toy).metadata
+    first, *others = [record.data for record in metadata["shards"].records]
+    assert first["failures"] == 1
+    assert {line["failures"] for line in others} == {0}

@@ -1,0 +1,43 @@
+"""Nothing is made of what a blocking check does not pass, whoever starts the step.
+
+Dagster holds back what comes after a failed blocking check in the same run only. A step that is started
+alone, by a backfill or by another run asks here.
+"""
+
+from collections.abc import Iterable
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.checks import CHECKS
+from rl_assets.checks.check import Check
+from rl_assets.checks.findings import Findings
+from rl_assets.checks.record import check_key, recorded
+from rl_assets.errors import InputError
+
+
+def require_passed(dataset: Dataset, assets: Iterable[str]) -> None:
+    """Refuse to go on from `assets` while a blocking check of one of them fails.
+
+    What a check found is taken from its record where nothing that it reads has changed since; otherwise it
+    is evaluated now.
+
+    Raises:
+        InputError: a check does not pass; the message has its first problem.
+    """
+    for asset in assets:
+        checks = [check for check in CHECKS if check.asset == asset and check.blocks(dataset)]
+        known = recorded(dataset, asset, check_key(dataset, asset)) if checks else {}
+        for check in checks:
+            findings = known.get(check.name) or check.find(dataset)
+            if not findings.passed:
+                raise _refusal(dataset, check, findings)
+
+
+def _refusal(dataset: Dataset, check: Check, findings: Findings) -> InputError:
+    first, more = findings.rows[0], findings.failures - 1
+    return InputError(
+        file=first["source_file"],
+        row=first["source_row"],
+        found=first["problem"] + (f" (and {more:,} more)" if more else ""),
+        expected=f"{dataset.name}/{check.asset} to pass its check {check.name}",
+        remedy=f"Mend it and materialise {check.asset} again; its Checks tab lists what fails.",
+    )

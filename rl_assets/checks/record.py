@@ -1,0 +1,62 @@
+"""What the checks of an asset found, kept beside it for as long as nothing that they read changes."""
+
+from pydantic import BaseModel, ValidationError
+from upath import UPath
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.assets.provenance import code_digest
+from rl_assets.assets.unchanged import versions
+from rl_assets.checks.findings import Findings
+from rl_assets.store import digest_json, write_file
+
+READS = {
+    "raw_files": ("raw_files",),
+    "rejected_rows": ("rejected_rows",),
+    "field_contract": ("raw_files", "field_contract", "rejected_rows"),
+    "length_filtered": ("field_contract", "length_filtered", "overlong_rows", "unrenderable_rows"),
+    "proto_shards": ("length_filtered", "proto_shards"),
+    "rollouts": ("field_contract", "proto_shards", "rollouts"),
+    "reward_inputs": ("field_contract", "rollouts", "reward_inputs"),
+    "reward_scores": ("reward_inputs", "reward_scores"),
+    "prompt_difficulty": ("reward_scores", "prompt_difficulty"),
+    "verl_dataset": ("length_filtered", "verl_dataset"),
+}
+"""The assets that the checks of each asset look at."""
+
+_SETTINGS = {"data", "contract", "rollout", "reward", "checks", "previews"}
+
+
+class CheckRecord(BaseModel):
+    """What was found, by the check's name, and a digest of all that it was found in."""
+
+    key: str
+    findings: dict[str, Findings]
+
+
+def check_key(dataset: Dataset, asset: str) -> str | None:
+    """Digest of everything that the checks of `asset` depend on; None where that is not known."""
+    read = versions(dataset, READS[asset])
+    if read is None:
+        return None
+    settings = dataset.spec.model_dump(mode="json", include=_SETTINGS)
+    return digest_json([read, settings, dataset.reward_function.digest, code_digest()])
+
+
+def recorded(dataset: Dataset, asset: str, key: str | None) -> dict[str, Findings]:
+    """What was found under `key`, by the check's name; nothing where `key` is None or another."""
+    try:
+        record = CheckRecord.model_validate_json(_path(dataset, asset).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return {}
+    return record.findings if key is not None and record.key == key else {}
+
+
+def record(dataset: Dataset, asset: str, key: str | None, findings: dict[str, Findings]) -> None:
+    """Keep what was found, where it is known in what."""
+    if key is not None:
+        kept = CheckRecord(key=key, findings=findings)
+        write_file(_path(dataset, asset), kept.model_dump_json().encode())
+
+
+def _path(dataset: Dataset, asset: str) -> UPath:
+    return dataset.storage / f"{asset}.checks.json"

@@ -1,0 +1,137 @@
+"""The field contract as a linter: rows are judged, nothing is stored."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl_assets.contract import ContractOptions, ContractResult, apply_contract, scan_files
+from rl_assets.errors import InputError
+from rl_assets.prompts.media_tokens import media_tokens
+
+OVERLONG = "prompt.overlong"
+
+
+class Issue(NamedTuple):
+    """One line of the linter: what was found where. `row` counts from 0 in its file."""
+
+    file: str
+    row: int
+    code: str
+    field: str | None
+    message: str
+
+
+class Report(NamedTuple):
+    """What the linter says about a set of files."""
+
+    accepted: int
+    total: int
+    rejected: list[Issue]
+    warnings: list[Issue]
+
+
+def lint(
+    files: list[str],
+    options: ContractOptions,
+    *,
+    val_files: list[str] | None = None,
+    tokenizer: str | None = None,
+    max_prompt_length: int | None = None,
+    root: Path | None = None,
+) -> Report:
+    """Judge the rows of `files`; nothing is written.
+
+    Args:
+        tokenizer: renders the accepted rows too, where one is named; a row that its template refuses is
+            rejected, and one longer than `max_prompt_length` is warned of.
+        root: what relative paths start from, by default the current folder.
+
+    Raises:
+        InputError: a file or the tokenizer cannot be read.
+    """
+    root = root or Path.cwd()
+    manifest = scan_files(files, val_files, root=root)
+    with tempfile.TemporaryDirectory(prefix="rl-assets-") as name:
+        folder = Path(name)
+        result = apply_contract(manifest, options, root=root, folder=folder, examples=None)
+        rejected = list(_issues(result.rejected.rows(_REJECT_COLUMNS)))
+        warnings = [
+            Issue(warned.file, warned.row, *warned.finding)
+            for found in result.examples.values()
+            for warned in found
+        ]
+        accepted = result.accepted_rows
+        if tokenizer is not None:
+            refused, overlong = _render(result, tokenizer, max_prompt_length, folder, options.has_processor)
+            accepted -= len({(issue.file, issue.row) for issue in refused})
+            rejected += refused
+            warnings += overlong
+    return Report(accepted, manifest.rows, sorted(rejected, key=place), sorted(warnings, key=place))
+
+
+_REJECT_COLUMNS = ("source_file", "source_row", "errors")
+
+
+def _issues(records: Iterator[dict[str, Any]]) -> Iterator[Issue]:
+    for record in records:
+        for error in record["errors"]:
+            yield Issue(
+                record["source_file"], record["source_row"], error["code"], error["path"], error["message"]
+            )
+
+
+def place(issue: Issue) -> tuple[str, int]:
+    return issue.file, issue.row
+
+
+def _render(
+    result: ContractResult, tokenizer: str, max_prompt_length: int | None, folder: Path, has_processor: bool
+) -> tuple[list[Issue], list[Issue]]:
+    """Rows that the chat template refuses, and rows whose prompt is too long."""
+    from rl_assets.prompts import PromptRenderer, filter_by_length
+
+    limit = max_prompt_length or 1 << 30
+    gate = filter_by_length(
+        result.accepted,
+        PromptRenderer.load(tokenizer),
+        max_prompt_length=limit,
+        folder=folder,
+        log=lambda line: None,
+    )
+    refused = [
+        issue
+        for issue in _issues(gate.refused.rows(_REJECT_COLUMNS))
+        if not (has_processor and issue.code == "render.media_unsupported")
+    ]
+    overlong = [
+        Issue(
+            record["source_file"],
+            record["source_row"],
+            OVERLONG,
+            "prompt",
+            f"found {record['prompt_length']:,} tokens, expected at most {limit:,}",
+        )
+        for record in gate.overlong.rows(("source_file", "source_row", "prompt_length"))
+    ]
+    return refused, overlong
+
+
+def checkpoint_media_tokens(tokenizer: str | None, processor: str | None) -> tuple[str, ...]:
+    """Control tokens of the policy that stand for media."""
+    tokens: set[str] = set()
+    for path in {path for path in (tokenizer, processor) if path is not None}:
+        from transformers import AutoTokenizer
+
+        try:
+            loaded = AutoTokenizer.from_pretrained(path)
+        except Exception as error:  # Whatever a damaged or absent checkpoint makes the library raise.
+            raise InputError(
+                file=path,
+                field="--tokenizer" if path == tokenizer else "--processor",
+                found=f"nothing that loads as one ({str(error).splitlines()[0]})",
+                expected="a folder with tokenizer files, or a hub id",
+                remedy="Check the path.",
+            ) from error
+        tokens.update(str(token) for token in loaded.added_tokens_decoder.values() if token.special)
+    return media_tokens(tokens)

@@ -1,0 +1,113 @@
+"""A project from its command line: its datasets, and what Dagster remembers of its runs."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from rl_assets.assets.dataset import Dataset
+from rl_assets.errors import InputError, first_line
+from rl_assets.store import storage_root
+
+
+def project_root(place: Path) -> Path:
+    """The top folder of the Dagster project that `place` lies in.
+
+    Raises:
+        InputError: neither `place` nor a folder above it has a pyproject.toml or dg.toml.
+    """
+    place = Path(os.path.abspath(place))
+    for folder in (place, *place.parents):
+        if (folder / "dg.toml").is_file() or (folder / "pyproject.toml").is_file():
+            return folder
+    raise InputError(
+        file=place,
+        found="no Dagster project",
+        expected="a folder with a pyproject.toml, or one below it",
+        remedy="Call the command from the project's top folder, or name it with --defs.",
+    )
+
+
+def load_datasets(place: Path) -> list[Dataset]:
+    """The datasets of the project in which `place` lies, by name.
+
+    Args:
+        place: the project's folder, or any folder or file of its definitions.
+
+    Raises:
+        InputError: there is no project, a YAML of it does not load, or it has no dataset.
+    """
+    from rl_assets.component import DataToRollout
+
+    root = project_root(place)
+    try:
+        tree = dg.ComponentTree.for_project(root)
+        components = tree.get_all_components(of_type=DataToRollout)
+    except Exception as error:  # Dagster wraps whatever a YAML or module of the user's raises.
+        raise InputError(
+            file=root,
+            found=f"definitions that do not load ({first_line(error.__cause__ or error)})",
+            remedy="`dg check yaml FOLDER` and `dg check defs` say where.",
+        ) from error
+    if not components:
+        raise InputError(
+            file=root,
+            found="no dataset",
+            expected="a defs.yaml of the type rl_assets.DataToRollout",
+            remedy="`rl-assets init PATH` writes one.",
+        )
+    return sorted((Dataset(one.spec, root) for one in components), key=lambda dataset: dataset.name)
+
+
+def chosen(datasets: Sequence[Dataset], name: str | None) -> list[Dataset]:
+    """All of `datasets`, or the one called `name`.
+
+    Raises:
+        InputError: none is.
+    """
+    found = [dataset for dataset in datasets if name in (None, dataset.name)]
+    if not found:
+        raise InputError(
+            field="--dataset",
+            found=repr(name),
+            expected=" or ".join(dataset.name for dataset in datasets),
+            remedy="Check the spelling.",
+        )
+    return found
+
+
+def stores(dataset: Dataset) -> list[Dataset]:
+    """The dataset as its parts are stored: bound to each partition that was ever built, or itself."""
+    if dataset.spec.partition_by is None:
+        return [dataset]
+    folder = storage_root(dataset.root) / dataset.name
+    keys = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.exists() else []
+    return [dataset.at(key) for key in keys if not key.startswith(".")]
+
+
+@contextlib.contextmanager
+def run_history(root: Path) -> Iterator[dg.DagsterInstance | None]:
+    """What Dagster remembers of the project's runs, or None where it is not said where that lies.
+
+    As for `dg`: `DAGSTER_HOME`, or without it the `dagster.yaml` in the project's top folder.
+
+    Raises:
+        InputError: it is said, and it cannot be opened.
+    """
+    home = os.environ.get("DAGSTER_HOME")
+    if not home and not (root / "dagster.yaml").is_file():
+        yield None
+        return
+    with contextlib.chdir(root):  # the paths in dagster.yaml are relative to it
+        try:
+            instance = dg.DagsterInstance.get() if home else dg.DagsterInstance.from_config(str(root))
+        except Exception as error:  # a bad file, a folder that is not there, a database that is down
+            raise InputError(
+                file=home or root / "dagster.yaml",
+                found=f"a run history that cannot be opened ({first_line(error)})",
+                remedy="Correct DAGSTER_HOME or dagster.yaml, or unset DAGSTER_HOME.",
+            ) from error
+        with instance:
+            yield instance

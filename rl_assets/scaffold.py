@@ -1,0 +1,308 @@
+"""A first defs.yaml for a dataset: guessed from its raw files, each guess with what it rests on."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rl_assets.contract import ContractOptions, RawFile, RawManifest, scan_files
+from rl_assets.contract.reading import read_rows
+from rl_assets.errors import InputError
+
+_SAMPLE = 50
+_MANY_SOURCES = 20
+_NEARLY_ALL = 0.8
+_VAL = re.compile(r"(?:^|[^a-z])(?:test|val|valid|validation|eval|dev)(?:[^a-z]|$)")
+_PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction", "query", "input")
+_SOURCES = ("data_source", "source", "dataset", "task", "domain", "subset")
+_MEDIA = {"image": ("images", "image"), "video": ("videos", "video"), "audio": ("audios", "audio")}
+DEFAULT_POLICY = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A setting that was guessed.
+
+    Attributes:
+        key: the setting, such as `data.prompt_key`.
+        value: what goes into the YAML; None leaves the setting out.
+        why: what was seen.
+        sure: False asks the reader to look.
+    """
+
+    key: str
+    value: Any
+    why: str
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a first YAML says.
+
+    Attributes:
+        name: of the dataset.
+        guesses: one per setting, in the order of the YAML.
+    """
+
+    name: str
+    guesses: list[Guess] = field(default_factory=list)
+
+    def settings(self, block: str) -> dict[str, Any]:
+        """The values of a block (`data`, `contract`, `policy`)."""
+        found = {guess.key: guess.value for guess in self.guesses if guess.value is not None}
+        return {key.removeprefix(f"{block}."): v for key, v in found.items() if key.startswith(f"{block}.")}
+
+    def options(self) -> ContractOptions:
+        """What the field contract is told under this YAML."""
+        names = ("prompt_key", "reward_fn_key", "image_key", "video_key", "audio_key")
+        data = self.settings("data")
+        return ContractOptions(**{n: data[n] for n in names if n in data}, **self.settings("contract"))
+
+
+def draft_dataset(place: str, root: Path, *, name: str | None = None, policy: str | None = None) -> Draft:
+    """Look at the raw files in `place` and guess what their YAML has to say.
+
+    Args:
+        place: a folder, file, glob or URL, relative to `root`.
+        root: the project's top folder.
+        name: of the dataset; by default that of the folder or file.
+        policy: folder or hub id; by default the only one under data/policies.
+
+    Raises:
+        InputError: there are no raw files, or they cannot be read.
+    """
+    manifest = scan_files([place], root=root)
+    rows = [row for file in manifest.files for row in _sample(file, root)]
+    columns = _columns(rows)
+    return Draft(
+        name or _name(place),
+        [
+            *_split(manifest),
+            *_prompt(columns),
+            _source(columns, len(rows)),
+            *_media(columns),
+            *_healing(columns),
+            _policy(policy, root),
+        ],
+    )
+
+
+def yaml_text(draft: Draft) -> str:
+    """The draft as a commented defs.yaml."""
+    data = draft.settings("data")
+    contract = draft.settings("contract")
+    val_files = data.pop("val_files", None)
+    lines = [
+        "# `dg utils inspect-component rl_assets.DataToRollout` and rl_assets/spec.py describe every key.",
+        "type: rl_assets.DataToRollout",
+        "",
+        "attributes:",
+        f"  dataset: {draft.name}",
+        "",
+        "  # A verl `data:` block can be pasted here.",
+        "  data:",
+        "    # Files, globs or folders of parquet, json or jsonl, from the project's top folder.",
+        *_setting("train_files", data.pop("train_files", None), 4),
+        *(
+            _setting("val_files", val_files, 4)
+            if val_files
+            else [f"    # val_files: data/{draft.name}/test.jsonl"]
+        ),
+        *(line for key, value in data.items() for line in _setting(key, value, 4)),
+        "    # In tokens, chat template included. Longer prompts are set aside, longer responses are cut.",
+        "    max_prompt_length: 512",
+        "    max_response_length: 512",
+        "",
+    ]
+    if contract:
+        lines += ["  contract:", *(line for key, v in contract.items() for line in _setting(key, v, 4)), ""]
+    lines += [
+        "  policy:",
+        "    # A folder, or a hub id.",
+        *_setting("path", draft.settings("policy")["path"], 4),
+        "",
+        "  rollout:",
+        "    # Responses per prompt.",
+        "    n: 4",
+        "    temperature: 1.0",
+        "",
+        "  # A scorer of your own, with verl's signature; without one it is chosen by the row's data_source.",
+        "  # reward:",
+        "  #   custom_reward_function:",
+        f"  #     path: data/{draft.name}/reward.py",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet.
+
+    Raises:
+        InputError: it is.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(
+            file=path,
+            found="a file that is there already",
+            remedy="It is left as it is. Give another --name, or move the file away.",
+        ) from None
+
+
+def _setting(key: str, value: Any, indent: int) -> list[str]:
+    """A key and its value; JSON texts are YAML too, and keep what is text from being read as a number."""
+    space = " " * indent
+    if isinstance(value, list) and len(value) > 1:
+        return [f"{space}{key}:", *(f"{space}  - {json.dumps(item, ensure_ascii=False)}" for item in value)]
+    if isinstance(value, list):
+        value = value[0] if value else []
+    plain = (
+        isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./-]*", value) and value.lower() not in _WORDS
+    )
+    return [f"{space}{key}: {value if plain else json.dumps(value, ensure_ascii=False)}"]
+
+
+_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."}
+
+
+def _name(place: str) -> str:
+    """The name of the folder, or of the only file."""
+    path = PurePosixPath(place.rstrip("/"))
+    word = path.parent.name if re.search(r"[*?\[]", path.name) else path.name.split(".")[0]
+    return re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_") or "my_data"
+
+
+def _sample(file: RawFile, root: Path) -> Iterator[dict[str, Any]]:
+    for raw in islice(read_rows(file.path, file.format, root), _SAMPLE):
+        if raw.value is not None:
+            yield raw.value
+
+
+def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The values of each column that are not null."""
+    columns: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                columns.setdefault(name, []).append(value)
+    return columns
+
+
+def _split(manifest: RawManifest) -> Iterator[Guess]:
+    val = [file.path for file in manifest.files if _VAL.search(file.path.rsplit("/", 1)[-1].lower())]
+    train = [file.path for file in manifest.files if file.path not in val]
+    rows = {file.path: file.rows for file in manifest.files}
+    for key, paths, others in (("train_files", train, val), ("val_files", val, train)):
+        if paths:
+            count = f"{len(paths)} file{'s' * (len(paths) > 1)}, {sum(rows[path] for path in paths):,} rows"
+            why = f"{count}; by the name for validation" if key == "val_files" else count
+            yield Guess(f"data.{key}", _as_pattern(paths, others), why)
+
+
+def _as_pattern(paths: Sequence[str], others: Sequence[str]) -> str | list[str]:
+    """A glob where it means exactly these files, so that later ones are found too; else the files."""
+    first = paths[0]
+    folder, slash, name = first.rpartition("/")
+    suffix = "." + name.split(".", 1)[-1]
+
+    def fits(path: str) -> bool:
+        return path.rpartition("/")[0] == folder and path.endswith(suffix)
+
+    if len(paths) > 1 and all(map(fits, paths)) and not any(map(fits, others)):
+        return f"{folder}{slash}*{suffix}"
+    return list(paths)
+
+
+def _prompt(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
+    """The column of the prompts and what it holds: messages before text, usual names before others."""
+    for kind, holds in (("messages", _is_messages), ("text", _is_text)):
+        found = [name for name, values in columns.items() if _most(values, holds)]
+        usual = [name for name in _PROMPTS if name in found]
+        chosen = usual[:1] or (found if len(found) == 1 else [])
+        if chosen:
+            rest = [name for name in found if name != chosen[0]]
+            why = f"the column holds {kind}"
+            if kind == "messages" or not usual:
+                why += f"; so do {', '.join(rest)}" if rest else ", and no other does"
+            sure = not rest or chosen[0] in ("prompt", "messages")
+            yield Guess("data.prompt_key", chosen[0] if chosen[0] != "prompt" else None, why, sure)
+            yield Guess(
+                "contract.prompt_format", kind if kind == "text" else None, f"{kind} in `{chosen[0]}`"
+            )
+            return
+    names = ", ".join(columns) or "none"
+    yield Guess(
+        "data.prompt_key", None, f"no column clearly holds the prompts (columns: {names})", sure=False
+    )
+
+
+def _source(columns: Mapping[str, list[Any]], rows: int) -> Guess:
+    for name in _SOURCES:
+        values = columns.get(name, [])
+        if values and _most(values, _is_text):
+            names = {value for value in values if _is_text(value)}
+            shown = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
+            few = len(names) <= _MANY_SOURCES
+            if few or name == "data_source":
+                value = None if name == "data_source" else name
+                return Guess("data.reward_fn_key", value, f"`{name}` holds {shown}", sure=value is None)
+    why = f"no column names the source of a row ({rows:,} rows looked at)"
+    return Guess("data.reward_fn_key", None, why, sure=False)
+
+
+def _media(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
+    for modality, (default, other) in _MEDIA.items():
+        if default in columns:
+            yield Guess(f"data.{modality}_key", None, f"the column `{default}`")
+        elif other in columns:
+            yield Guess(f"data.{modality}_key", other, f"the column `{other}`")
+
+
+def _healing(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
+    """What the contract has to mend, where all rows need it alike."""
+    media = [columns[name] for names in _MEDIA.values() for name in names if name in columns]
+    if media and all(_most(values, lambda value: not isinstance(value, list)) for values in media):
+        yield Guess("contract.wrap_scalars", True, "media stand alone, not in lists")
+    objects = [columns[name] for name in ("reward_model", "extra_info") if name in columns]
+    if any(_most(values, _is_json_object) for values in objects):
+        yield Guess("contract.parse_json", True, "reward_model or extra_info is JSON text of an object")
+
+
+def _policy(policy: str | None, root: Path) -> Guess:
+    if policy is not None:
+        return Guess("policy.path", policy, "as given")
+    found = sorted(path.parent for path in (root / "data/policies").glob("*/config.json"))
+    if len(found) == 1:
+        return Guess("policy.path", found[0].relative_to(root).as_posix(), "the only one under data/policies")
+    return Guess("policy.path", DEFAULT_POLICY, "none given: a small one from the hub", sure=False)
+
+
+def _most(values: Sequence[Any], holds: Callable[[Any], bool]) -> bool:
+    """Whether nearly all of the values are so: a dataset may have broken rows."""
+    return sum(map(holds, values)) >= _NEARLY_ALL * len(values)
+
+
+def _is_messages(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, dict) and {"role", "content"} <= item.keys() for item in value)
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_json_object(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and isinstance(json.loads(value), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,74 @@
+"""Rows that the template refuses count like rejects, and a cut prompt is seen."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_assets.contract import REJECT_SCHEMA, reject
+from rl_assets.prompts import LENGTH_FILTERED_SCHEMA
+from tests.checks.stores import bare_dataset, contract_row, evaluate, put, put_contract, the_check
+
+REFUSED = [("render.template_error", "prompt", "the chat template refuses it: System role not supported")]
+
+
+def store(root: Path, unrenderable: int, **checks: Any) -> Any:
+    dataset = bare_dataset(root, checks=checks)
+    rows = [contract_row(number) for number in range(10)]
+    put_contract(dataset, *rows)
+    put(
+        dataset,
+        "unrenderable_rows",
+        REJECT_SCHEMA,
+        [reject(row | NO_MEDIA, REFUSED) for row in rows[:unrenderable]],
+    )
+    return dataset
+
+
+NO_MEDIA = dict.fromkeys(("images", "videos", "audios"))
+
+
+@pytest.mark.parametrize(("unrenderable", "passes"), [(0, True), (2, True), (3, False)])
+def test_no_more_rows_are_unrenderable_than_may_be_rejected(
+    tmp_path: Path, unrenderable: int, passes: bool
+) -> None:
+    dataset = store(tmp_path, unrenderable, reject_rate={"max": 0.2})
+    findings = evaluate(dataset, "length_filtered", "few_are_unrenderable")
+    assert findings.passed == passes
+    assert findings.numbers["share"] == unrenderable / 10
+    if not passes:
+        assert findings.failures == 3
+        assert findings.rows[0]["problem"].startswith("[render.template_error] the chat template refuses it")
+
+
+@pytest.mark.parametrize(
+    ("checks", "severity"),
+    [
+        ({}, "ERROR"),
+        ({"reject_rate": {"severity": "warn"}}, "WARN"),
+        ({"reject_rate": {"severity": "warn"}, "severities": {"few_are_unrenderable": "error"}}, "ERROR"),
+    ],
+)
+def test_its_severity_is_that_of_the_reject_rate(tmp_path: Path, checks: Any, severity: str) -> None:
+    check = the_check("length_filtered", "few_are_unrenderable")
+    assert check.severity_in(bare_dataset(tmp_path, checks=checks)).value == severity
+    assert check.spec(bare_dataset(tmp_path, checks=checks)).blocking == (severity == "ERROR")
+
+
+def test_every_cut_prompt_is_a_finding(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    rows = [{**contract_row(n), "prompt_ids": [1, 2], "prompt_length": 2} for n in range(3)]
+    put(dataset, "length_filtered", LENGTH_FILTERED_SCHEMA, rows)
+    assert evaluate(dataset, "length_filtered", "none_is_cut").passed
+    rows[1]["uncut_length"] = 9_000
+    put(dataset, "length_filtered", LENGTH_FILTERED_SCHEMA, rows)
+    findings = evaluate(dataset, "length_filtered", "none_is_cut")
+    assert findings.numbers == {"cut": 1}
+    assert findings.rows == [
+        {
+            "uid": rows[1]["uid"],
+            "source_file": "data/toy/train.jsonl",
+            "source_row": 1,
+            "problem": "cut from 9,000 to 2 tokens",
+        }
+    ]

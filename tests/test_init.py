@@ -1,0 +1,168 @@
+"""`rl-assets init`: from a folder of raw files to a defs.yaml that loads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from rl_assets.cli import app
+from rl_assets.errors import InputError
+from rl_assets.scaffold import DEFAULT_POLICY, Draft, draft_dataset, write_new, yaml_text
+from rl_assets.spec import DataToRolloutSpec
+from tests.build import problem, write_jsonl
+
+PYPROJECT = '[tool.dg.project]\nroot_module = "toy_project"\n'
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    (tmp_path / "toy_project/defs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return tmp_path
+
+
+def draft(root: Path, rows: list[dict[str, Any]], **options: Any) -> Draft:
+    write_jsonl(root / "data/mine/rows.jsonl", rows)
+    return draft_dataset("data/mine", root, **options)
+
+
+def spec(draft: Draft) -> DataToRolloutSpec:
+    """What the YAML says once it is read again."""
+    return DataToRolloutSpec.model_validate(yaml.safe_load(yaml_text(draft))["attributes"])
+
+
+def test_rows_in_verls_schema_need_no_key(root: Path) -> None:
+    found = draft(root, [problem(number) for number in range(3)])
+    assert found.settings("data") == {"train_files": ["data/mine/rows.jsonl"]}
+    assert found.settings("contract") == {}
+    assert spec(found).dataset == "mine"
+    assert all(guess.sure for guess in found.guesses if guess.key != "policy.path")
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        (lambda row: row | {"conversations": row.pop("prompt")}, {"prompt_key": "conversations"}),
+        (lambda row: row | {"dialogue": row.pop("prompt")}, {"prompt_key": "dialogue"}),
+        (lambda row: row | {"source": row.pop("data_source")}, {"reward_fn_key": "source"}),
+        (lambda row: row | {"image": [{"path": "a.png"}]}, {"image_key": "image"}),
+        (lambda row: row | {"videos": ["a.mp4"]}, {}),
+    ],
+)
+def test_other_names_of_columns_are_found(root: Path, change: Any, settings: dict[str, str]) -> None:
+    found = draft(root, [change(problem(number)) for number in range(3)])
+    assert found.settings("data") == {"train_files": ["data/mine/rows.jsonl"], **settings}
+    assert {key: getattr(spec(found).data, key) for key in settings} == settings
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        ({"prompt": "What is 2 + 2?"}, {"prompt_format": "text"}),
+        ({"image": {"path": "a.png"}}, {"wrap_scalars": True}),
+        ({"reward_model": '{"ground_truth": "4"}'}, {"parse_json": True}),
+    ],
+)
+def test_what_the_contract_has_to_be_told_is_found(
+    root: Path, change: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    found = draft(root, [problem(number, **change) for number in range(3)])
+    assert found.settings("contract") == settings
+    assert {key: getattr(spec(found).contract, key) for key in settings} == settings
+
+
+def test_a_few_broken_rows_do_not_hide_what_the_others_hold(root: Path) -> None:
+    rows = [problem(number) for number in range(9)] + [problem(9, prompt="broken")]
+    assert draft(root, rows).settings("contract") == {}
+
+
+def test_several_columns_of_text_are_not_guessed_between(root: Path) -> None:
+    found = draft(root, [{"left": "a", "right": "b"}])
+    (guess,) = [guess for guess in found.guesses if guess.key == "data.prompt_key"]
+    assert (guess.value, guess.sure) == (None, False)
+    assert "left, right" in guess.why
+
+
+def test_splits_go_by_the_names_of_the_files(root: Path) -> None:
+    names = ["train-0", "train-1", "gsm_test", "validation", "latest", "contest"]
+    for number, name in enumerate(names):
+        write_jsonl(root / f"data/mine/{name}.jsonl", [problem(number)])
+    data = draft_dataset("data/mine", root).settings("data")
+    assert data["val_files"] == ["data/mine/gsm_test.jsonl", "data/mine/validation.jsonl"]
+    assert len(data["train_files"]) == 4
+
+
+def test_files_of_one_kind_become_a_glob_that_finds_later_ones(root: Path) -> None:
+    for name in ("train/a", "train/b"):
+        write_jsonl(root / f"data/mine/{name}.jsonl", [problem(0)])
+    found = draft_dataset("data/mine/train", root)
+    assert found.settings("data")["train_files"] == "data/mine/train/*.jsonl"
+
+
+def test_the_policy_is_the_one_that_is_there(root: Path) -> None:
+    assert draft(root, [problem(0)]).settings("policy")["path"] == DEFAULT_POLICY
+    (root / "data/policies/tiny").mkdir(parents=True)
+    (root / "data/policies/tiny/config.json").write_text("{}")
+    assert draft(root, [problem(0)]).settings("policy")["path"] == "data/policies/tiny"
+    assert draft(root, [problem(0)], policy="Qwen/Qwen3-0.6B").settings("policy")["path"] == "Qwen/Qwen3-0.6B"
+
+
+@pytest.mark.parametrize("name", ["no", "1e3", "a: b", "#1", "ü", "yes", "'", "null"])
+def test_values_that_look_like_something_else_stay_text(root: Path, name: str) -> None:
+    row = problem(0)
+    found = draft(root, [{**row, "prompt": None, name: row["prompt"]}])
+    assert spec(found).data.prompt_key == name
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.output
+
+
+def test_the_command_shows_its_guess_writes_and_says_what_is_next(root: Path) -> None:
+    write_jsonl(root / "data/mine/train.jsonl", [problem(0), problem(1, reward_model=None)])
+    status, output = call("init", "data/mine", "--name", "sums")
+    assert status == 0
+    for text in (
+        "data.train_files",
+        "data/mine/train.jsonl",
+        "1 of 2 rows accepted",
+        "reward_model.missing",
+        "dg check yaml toy_project/defs/sums",
+        "dg launch --job sums_rebuild",
+    ):
+        assert text in output
+    written = yaml.safe_load((root / "toy_project/defs/sums/defs.yaml").read_text())
+    assert written["type"] == "rl_assets.DataToRollout"
+    assert DataToRolloutSpec.model_validate(written["attributes"]).dataset == "sums"
+
+
+def test_a_yaml_that_is_there_is_never_overwritten(root: Path) -> None:
+    write_jsonl(root / "data/mine/train.jsonl", [problem(0)])
+    assert call("init", "data/mine")[0] == 0
+    path = root / "toy_project/defs/mine/defs.yaml"
+    path.write_text("mine\n")
+    status, output = call("init", "data/mine")
+    assert (status, path.read_text()) == (2, "mine\n")
+    assert "there already" in output
+    with pytest.raises(InputError):
+        write_new(path, "other")
+
+
+def test_a_folder_without_raw_files_is_refused_and_nothing_written(root: Path) -> None:
+    (root / "data/empty").mkdir(parents=True)
+    status, output = call("init", "data/empty")
+    assert status == 2
+    assert "data/empty" in output
+    assert list((root / "toy_project/defs").iterdir()) == []
+
+
+def test_json_texts_survive_as_yaml(root: Path) -> None:
+    """The writer leans on JSON being YAML."""
+    for value in ("a b", "é", '"', ["x", "y: z"], True, 3):
+        assert yaml.safe_load(f"key: {json.dumps(value, ensure_ascii=False)}") == {"key": value}
