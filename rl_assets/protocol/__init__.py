@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from rl_assets.protocol.fields import MismatchError
     from rl_assets.protocol.item import to_item
-    from rl_assets.protocol.shards import find_shard, read_shard, write_shard
+    from rl_assets.protocol.shards import find_shard, is_intact, read_shard, write_shard
 
 _HOMES = {
     "DataProto": "dataproto",
@@ -27,6 +27,7 @@ _HOMES = {
     "MismatchError": "fields",
     "collate_fn": "collate",
     "find_shard": "shards",
+    "is_intact": "shards",
     "pad_dataproto_to_divisor": "dataproto",
     "read_shard": "shards",
     "to_item": "item",
@@ -44,6 +45,7 @@ __all__ = [
     "ShardRef",
     "collate_fn",
     "find_shard",
+    "is_intact",
     "pad_dataproto_to_divisor",
     "read_shard",
     "shard_count",

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import save as save_tensors
 from tensordict import TensorDict
 
+from rl_assets import formats
 from rl_assets.errors import InputError
 from rl_assets.protocol.columns import Encoding, decode, encode, exact_json, uncollected
 from rl_assets.protocol.dataproto import DataProto
@@ -44,7 +45,7 @@ class ShardMeta(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = 1
+    format: int = formats.SHARD
     rows: int
     tensors: list[str] | None
     columns: dict[str, Encoding]
@@ -129,10 +130,24 @@ def _parquet(arrays: Mapping[str, pa.Array], encodings: Mapping[str, Encoding]) 
     return sink.getvalue().to_pybytes()
 
 
-def parse_meta(text: bytes) -> ShardMeta:
+def parse_meta(text: bytes, place: str) -> ShardMeta:
+    """What a meta.json says; `place` is the shard's name in messages.
+
+    Raises:
+        DamagedError: it is not one, or of a layout that is no longer read.
+        InputError: a newer release wrote it.
+    """
     try:
-        return ShardMeta.model_validate(json.loads(text))
-    except (ValueError, ValidationError) as error:
+        content = json.loads(text)
+        found = int(content.get("format", 0))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DamagedError(f"a meta.json that does not describe a shard ({error})") from error
+    formats.refuse_newer(place, found, formats.SHARD)
+    if found < formats.SHARD:
+        raise DamagedError(f"layout {found}, which is no longer read")
+    try:
+        return ShardMeta.model_validate(content)
+    except ValidationError as error:
         raise DamagedError(f"a meta.json that does not describe a shard ({error})") from error
 
 

@@ -46,12 +46,14 @@ class ShardManifest(BaseModel):
     Attributes:
         shards: references, in the order in which the rows are to be read.
         stamps: fingerprints of what the rows were made with, by name.
+        recipes: by the shard's name, a digest of what it was collated from, where that is known.
     """
 
     model_config = ConfigDict(frozen=True)
 
     shards: list[ShardRef]
     stamps: dict[str, str] = Field(default_factory=dict)
+    recipes: dict[str, str] = Field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -115,12 +115,12 @@ def _collating(
     known = {ref.name: ref for ref in before.shards}
 
     def collate(task: tuple[str, pa.Table]) -> tuple[ShardRef, str]:
-        name, rows = task
+        name, rows = task[0], task[1].sort_by("uid")
         recipe = digest_json([sorted(columns), code, _digest(rows)])
         ref = known.get(name)
         if ref and before.recipes.get(name) == recipe and not _has_media(rows) and is_intact(root, ref):
             return ref, recipe
-        records = sorted(rows.to_pylist(), key=lambda record: record["uid"])
+        records = rows.to_pylist()
         _require_uids(records)
         items = [_item(record, columns, media) for record in records]
         return write_shard(root, name, DataProto.from_single_dict(collate_fn(items))), recipe
@@ -129,7 +129,7 @@ def _collating(
 
 
 def _digest(rows: pa.Table) -> str:
-    """Digest of the rows as they come, however they lie in memory."""
+    """Digest of the rows in their order, however they lie in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows.combine_chunks())

@@ -20,7 +20,7 @@ from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.format import META, ROWS, TENSORS, Rows, pack, parse_meta, unpack
 from rl_assets.protocol.manifest import ShardRef
 from rl_assets.protocol.verified import DamagedError, FileRecord, VerifiedFile, read_verified
-from rl_assets.store import digest_bytes, is_local, staging
+from rl_assets.store import digest_bytes, is_local, named_errors, staging
 
 _NAME_DIGITS = 12
 _REMEDY = "Materialise the asset that wrote it again; what depends on it does not change."
@@ -85,7 +85,8 @@ def read_shard(
         text = (folder / META).read_bytes()
         if not digest_bytes(text).startswith(digest):
             raise DamagedError("a meta.json other than the one that was written")
-        return unpack(parse_meta(text), open_file, columns, rows, place=str(folder))
+        meta = parse_meta(text, str(folder))
+        return unpack(meta, open_file, columns, rows, place=str(folder))
     except FileNotFoundError as error:
         missing = [name for name in (META, TENSORS, ROWS) if not (folder / name).exists()]
         raise _refusal(folder, f"no {', no '.join(missing)}") from error
@@ -105,6 +106,11 @@ def find_shard(root: Path | UPath, name: str) -> ShardRef | None:
     return next(filter(None, found), None)
 
 
+def is_intact(root: Path | UPath, ref: ShardRef) -> bool:
+    """Whether the shard is there as it was written; as far as `find_shard` looks."""
+    return _look(root, ref.name, ref.path) == ref
+
+
 def _look(root: Path | UPath, name: str, path: str) -> ShardRef | None:
     """The shard in the folder `path`, unless it is missing, incomplete or damaged."""
     folder = root / path
@@ -113,7 +119,7 @@ def _look(root: Path | UPath, name: str, path: str) -> ShardRef | None:
         digest = digest_bytes(text)
         if not path.endswith(digest[:_NAME_DIGITS]):
             return None
-        meta = parse_meta(text)
+        meta = parse_meta(text, str(folder))
         for file, record in meta.files.items():
             if is_local(root):
                 read_verified(folder / file, record)
@@ -153,7 +159,8 @@ def load_archive(path: str | os.PathLike[str]) -> DataProto:
                     raise DamagedError(f"a {name} other than the one that was written")
                 return io.BytesIO(content)
 
-            return unpack(parse_meta(archive.read(META)), open_file, None, None, place=str(path))
+            meta = parse_meta(archive.read(META), str(path))
+            return unpack(meta, open_file, None, None, place=str(path))
     except (zipfile.BadZipFile, KeyError, DamagedError) as error:
         raise InputError(
             file=os.fspath(path),
@@ -174,7 +181,8 @@ def _publish(root: Path | UPath, path: str, files: Mapping[str, bytes]) -> None:
         fresh = stage / "shard"
         fresh.mkdir()
         for name, content in files.items():
-            (fresh / name).write_bytes(content)
+            with named_errors(fresh / name):
+                (fresh / name).write_bytes(content)
         if target.exists():  # damaged, or it would not be written
             os.rename(target, stage / "damaged")
         try:

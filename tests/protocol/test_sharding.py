@@ -1,7 +1,9 @@
 """Rows go to shards by uid alone: the order of files does not count, and a changed row changes one shard."""
 
 import json
+import os
 import random
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.prompts import LENGTH_FILTERED_SCHEMA
-from rl_assets.protocol import MediaStore, ShardManifest, read_shard, shard_of
+from rl_assets.protocol import MediaStore, ShardManifest, read_shard, shard_of, sharding
 from rl_assets.protocol.sharding import ShardBudget, shard_rows
 from rl_assets.store import TableWriter, digest_bytes
 from tests.verl_wheel import ROOT
@@ -37,6 +39,7 @@ def shards(
     folder: Path,
     count: int | None = COUNT,
     budget: ShardBudget = LARGE,
+    caps: dict[str, int | None] | None = None,
 ) -> ShardManifest:
     folder.mkdir()
     with TableWriter(folder / "rows.parquet", LENGTH_FILTERED_SCHEMA) as writer:
@@ -46,7 +49,7 @@ def shards(
         folder / "shards",
         count=count,
         budget=budget,
-        caps={},
+        caps=caps or {},
         stamps={"render": "x"},
         media=MediaStore(folder / "media"),
         folder=folder,
@@ -97,6 +100,39 @@ def test_without_a_count_the_budget_decides(
     assert (count == 1) is (budget == LARGE)
     assert count & (count - 1) == 0, "a power of two, so that a growing dataset seldom moves its rows"
     assert max(ref.rows for ref in manifest.shards) <= budget.rows
+
+
+def test_many_shards_need_few_open_files(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 20, before[1]))
+    try:
+        manifest = shards(records, tmp_path / "a", count=200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(manifest.shards) > 50
+    assert manifest.rows == len(records)
+
+
+@pytest.mark.parametrize("part", [1, 20_000, 10**9])
+def test_the_size_of_the_parts_changes_nothing(
+    records: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    whole = shards(records, tmp_path / "a", count=7)
+    monkeypatch.setattr(sharding, "_PART_BYTES", part)
+    assert shards(records, tmp_path / "b", count=7) == whole
+    assert [ref.name for ref in whole.shards] == sorted(ref.name for ref in whole.shards)
+
+
+def test_a_cap_takes_the_prompts_of_the_smallest_digests(
+    records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    few = shards(records, tmp_path / "a", caps={"train": 30})
+    taken = [
+        uid for ref in few.shards for uid in read_shard(tmp_path / "a/shards", ref).non_tensor_batch["uid"]
+    ]
+    by_digest = sorted((record["uid"] for record in records), key=lambda uid: digest_bytes(uid.encode()))
+    assert sorted(taken) == sorted(by_digest[:30])
 
 
 def test_rows_with_other_columns_share_a_shard(records: list[dict[str, Any]], tmp_path: Path) -> None:
