@@ -4,7 +4,7 @@ PORT ?= 3000
 BIN := .venv/bin
 POLICY := data/policies/SmolLM2-135M-Instruct
 
-.PHONY: setup run ui test lint format bench
+.PHONY: setup run ui test lint format bench bench-gpu
 
 setup: .venv/.ready $(POLICY)/config.json
 
@@ -36,6 +36,7 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	$(BIN)/python -m benchmarks.contract
-	$(BIN)/python -m benchmarks.shards
-	$(BIN)/python -m benchmarks.rollout
+	$(BIN)/python -m benchmarks.book
+
+bench-gpu: setup
+	$(BIN)/python -m benchmarks.book --gpu

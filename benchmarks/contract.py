@@ -2,19 +2,15 @@
 
 Both read the same files, whose rows are those of data/gsm_symbolic, each made unique. verl loads the file
 and takes every item once; the contract judges every row, gives it a uid and writes the table. Runs
-alternate and the median counts. Then a million rows go through the contract in a process of their own, for
-their memory. verl lies in a folder of its own, made on first use:
+alternate and the median counts. verl lies in a folder of its own, made on first use:
 
-    python -m benchmarks.contract [--rows 50000] [--repeats 5] [--million 1000000]
+    python -m benchmarks.contract [--rows 50000] [--repeats 5]
 """
 
 import argparse
 import json
 import os
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.process import call
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
-from tests.verl_wheel import ROOT, verl_site
+from tests.verl_wheel import ROOT
 
 _CHUNK = 10_000
 
@@ -73,13 +70,17 @@ def theirs(folder: Path, name: str) -> int:
         return sum(1 for index in range(len(dataset)) if dataset[index]["raw_prompt"])
 
 
-def compare(count: int, repeats: int) -> None:
-    """Time both in turns and print rows per second."""
+def compare(count: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Time both in turns, print rows per second and return them: by file, `ours` and `peer`."""
     import datasets
 
     datasets.disable_progress_bars()
+    found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "few").mkdir()
+        write(10, folder / "few")
+        theirs(folder / "few", "rows.parquet")  # so that nothing that is loaded once counts
         write(count, folder)
         for file in ("rows.parquet", "rows.jsonl"):
             print(f"{file}: {count:,} rows, median of {repeats}, {os.cpu_count()} cores")
@@ -89,13 +90,15 @@ def compare(count: int, repeats: int) -> None:
                 for side, work in sides.items():
                     times[side].append(_timed(lambda work=work, file=file: work(folder, file), count))
             medians = {
-                side: [statistics.median(t) for t in zip(*found, strict=True)]
-                for side, found in times.items()
+                side: [statistics.median(t) for t in zip(*taken, strict=True)]
+                for side, taken in times.items()
             }
             for side, (wall, cpu) in medians.items():
                 print(f"  {side:24}{count / wall:10,.0f} rows/s{count / cpu:10,.0f} rows per CPU second")
             verl, contract = medians.values()
             print(f"  {'ratio':24}{verl[0] / contract[0]:10.1f}       {verl[1] / contract[1]:10.1f}")
+            found[file] = {"ours": count / contract[0], "peer": count / verl[0]}
+    return found
 
 
 def _timed(work: Callable[[], int], count: int) -> tuple[float, float]:
@@ -105,34 +108,15 @@ def _timed(work: Callable[[], int], count: int) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def memory(count: int, folder: Path) -> None:
-    """Send the file's rows through the contract and print the most memory that this process had."""
-    wall = time.perf_counter()
-    assert ours(folder, "rows.parquet") == count
-    took = time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{count:,} rows from parquet in {took:.0f} s with at most {peak:.2f} GiB of resident memory")
-
-
 def main() -> None:
-    """Run the comparison in a process that has verl, and the long file in one that has not."""
+    """Run the comparison in a process that has verl."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--million", type=int, default=1_000_000, metavar="ROWS")
     arguments = parser.parse_args()
-    _run(f"compare({arguments.rows}, {arguments.repeats})", [verl_site(), ROOT])
-    with tempfile.TemporaryDirectory() as folder:
-        write(arguments.million, Path(folder))
-        _run(f"memory({arguments.million}, Path({folder!r}))", [ROOT])
-
-
-def _run(call: str, path: list[Path]) -> None:
-    code = f"from pathlib import Path; from benchmarks.contract import compare, memory; {call}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
-    subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, check=True)
+    call("contract.compare", arguments.rows, arguments.repeats, verl=True)
 
 
 if __name__ == "__main__":

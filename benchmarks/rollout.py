@@ -38,9 +38,13 @@ ROOT = Path(__file__).parent.parent
 Run = Callable[[], int]
 
 
-def main() -> None:
-    """Run the comparison; print the figures of each as they come, as JSON, and a table."""
-    options = parse()
+def compare(arguments: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Run the comparison; print the figures of each as they come, as JSON, and a table, and return them.
+
+    Args:
+        arguments: those of the command line.
+    """
+    options = parse(arguments)
     with load_policy(options.policy, device=options.device, dtype=options.dtype) as policy:
         ids = prompt_ids(policy, options.prompts)
         lengths = [len(row) for row in ids]
@@ -61,9 +65,10 @@ def main() -> None:
             figures[name] = measure(run, policy)
             print(name, json.dumps(figures[name]), flush=True)
         report(figures, policy, options)
+    return figures
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Command-line options."""
     parser = argparse.ArgumentParser(description="Benchmark of the rollout engine.")
     parser.add_argument("--policy", default=str(ROOT / "data/policies/SmolLM2-135M-Instruct"))
@@ -78,7 +83,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--bandwidth", type=float, help="the device's memory bandwidth in GB/s, for the bound"
     )
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def prompt_ids(policy: Policy, count: int) -> list[list[int]]:
@@ -179,7 +184,7 @@ def verl(policy: Policy, ids: Sequence[Sequence[int]], options: argparse.Namespa
 
     Constructible.__abstractmethods__ = frozenset()
     rollout = object.__new__(Constructible)
-    rollout.module = same_precision(policy)
+    rollout.module = same_precision(policy, -(-len(ids) * options.n // options.rows))
     rollout.config = Config(
         do_sample=True,
         temperature=1.0,
@@ -201,10 +206,12 @@ def verl(policy: Policy, ids: Sequence[Sequence[int]], options: argparse.Namespa
     return useful_tokens(rollout.generate_sequences(batch).batch["responses"], policy)
 
 
-def same_precision(policy: Policy) -> Any:
-    """The model as verl calls it, without the autocast that verl puts around it."""
+def same_precision(policy: Policy, calls: int) -> Any:
+    """The model as verl calls it, without the autocast that verl puts around it; it says how far it is."""
+    numbers = iter(range(1, calls + 1))
 
     def generate(**arguments: Any) -> Any:
+        print(f"  verl: batch {next(numbers)} of {calls}", file=sys.stderr, flush=True)
         with torch.autocast(policy.device.type, enabled=False):
             return policy.model.generate(**arguments)
 
@@ -264,4 +271,4 @@ def memory_bound(policy: Policy, options: argparse.Namespace) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    compare(sys.argv[1:])

@@ -1,23 +1,23 @@
 """Writing and reading a shard of text prompts beside verl's save_to_disk and load_from_disk.
 
 Both store the same batch, which verl's own dataset and collate function made of the rows of
-data/gsm_symbolic, once as it is and once with uids and token ids. Runs alternate, and the best of each
-counts. verl lies in a folder of its own, made on first use:
+data/gsm_symbolic, once as it is and once with uids and token ids. Runs alternate and the median counts.
+verl lies in a folder of its own, made on first use:
 
     python -m benchmarks.shards [--rows 10000] [--repeats 7]
 """
 
 import argparse
 import os
-import subprocess
-import sys
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.verl_wheel import ROOT, verl_site
+from benchmarks.process import call
+from tests.verl_wheel import ROOT
 
 
 def verl_batch(count: int, folder: Path) -> Any:
@@ -51,8 +51,13 @@ def token_ids(messages: Iterable[list[dict[str, str]]]) -> list[list[int]]:
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 
 
-def measure(count: int, repeats: int) -> None:
-    """Time both stores, without and with token ids, and print a table for each."""
+def measure(count: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Time both stores, without and with token ids, and print a table for each.
+
+    Returns:
+        For the batch with token ids, `ours` and `peer` of `shard_write` and `shard_read` (rows per second)
+        and of `shard_bytes` (bytes per row).
+    """
     from rl_assets.protocol.fields import column
 
     with tempfile.TemporaryDirectory() as folder:
@@ -62,11 +67,11 @@ def measure(count: int, repeats: int) -> None:
         theirs.non_tensor_batch["prompt_ids"] = column(
             "prompt_ids", token_ids(theirs.non_tensor_batch["prompt"])
         )
-        compare("and uid and prompt_ids", theirs, repeats, Path(folder) / "ids")
+        return compare("and uid and prompt_ids", theirs, repeats, Path(folder) / "ids")
 
 
-def compare(title: str, theirs: Any, repeats: int, folder: Path) -> None:
-    """Store the same batch both ways, in turns."""
+def compare(title: str, theirs: Any, repeats: int, folder: Path) -> dict[str, dict[str, float]]:
+    """Store the same batch both ways, in turns; what `measure` returns."""
     from rl_assets.protocol import read_shard, write_shard
     from rl_assets.verl import from_verl
 
@@ -96,11 +101,18 @@ def compare(title: str, theirs: Any, repeats: int, folder: Path) -> None:
             step()
             times[name].append(time.perf_counter() - start)
             work[name].append(time.process_time() - start_work)
-    print(f"{title}: {count:,} rows, best of {repeats}, {os.cpu_count()} cores")
-    for name, found in times.items():
-        print(f"  {name:24}{min(found) * 1e3:8.1f} ms{min(work[name]) * 1e3:8.1f} ms of CPU time")
+    print(f"{title}: {count:,} rows, median of {repeats}, {os.cpu_count()} cores")
+    took = {name: statistics.median(found) for name, found in times.items()}
+    for name, seconds in took.items():
+        cpu = statistics.median(work[name])
+        print(f"  {name:24}{seconds * 1e3:8.1f} ms{cpu * 1e3:8.1f} ms of CPU time")
     sizes = pickled.stat().st_size, written["ref"].bytes
     print(f"  size: verl {sizes[0]:,} bytes, ours {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})")
+    return {
+        "shard_write": {"ours": count / took["write, ours"], "peer": count / took["write, verl"]},
+        "shard_read": {"ours": count / took["read, ours"], "peer": count / took["read, verl"]},
+        "shard_bytes": {"ours": sizes[1] / count, "peer": sizes[0] / count},
+    }
 
 
 def main() -> None:
@@ -111,12 +123,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
-    path = os.pathsep.join([str(verl_site()), str(ROOT)])
-    code = f"from benchmarks.shards import measure; measure({arguments.rows}, {arguments.repeats})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, cwd=ROOT, check=False
-    )
-    sys.exit(done.returncode)
+    call("shards.measure", arguments.rows, arguments.repeats, verl=True)
 
 
 if __name__ == "__main__":

@@ -4,31 +4,75 @@ Keys below `data` and `rollout` carry verl's names, so that a `data:` block of a
 pasted. A key of verl's that has no effect in verl is honoured here or refused by name.
 """
 
+from datetime import date
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rl_assets.credentials import REMEDY, find_credentials
+
 Paths = str | list[str]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+# A partition's key is the name of a folder, and stands in paths.
+PartitionKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.=-]*$", max_length=100)]
+PARTITION = "{partition}"
+# A test holds these names and the checks together; they stand here so that the schema of a YAML lists them.
+CheckName = Literal[
+    "ability_rules",
+    "agent_name_rules",
+    "data_source_rules",
+    "every_response_scored",
+    "extra_info_rules",
+    "few_are_truncated",
+    "few_are_unrenderable",
+    "file_rules",
+    "fills_a_batch",
+    "groups",
+    "learning_signal",
+    "loads_whole",
+    "media_rules",
+    "no_file_is_empty",
+    "none_is_cut",
+    "perfect_answers_score",
+    "placeholder_media",
+    "prompt_rules",
+    "reward_fields_unchanged",
+    "reward_model_rules",
+    "row_rules",
+    "rows_conserved",
+    "scorer_known",
+    "scorer_works",
+    "shard_rules",
+    "splits_apart",
+    "tensor_rules",
+    "text_rules",
+    "uid_rules",
+    "uids",
+    "value_rules",
+]
 
 
 class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    # A value may come from the environment and be secret, so an error names the field and not the input.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
 
 
 class DataSpec(_Spec):
     """verl's `data:` block: where the rows are, what their columns are called, how long a prompt may be."""
 
     model_config = ConfigDict(
-        json_schema_extra={"anyOf": [{"required": ["train_files"]}, {"required": ["val_files"]}]}
+        # Inside allOf, since an anyOf at the top hides the keys from the component's page and template.
+        json_schema_extra={"allOf": [{"anyOf": [{"required": ["train_files"]}, {"required": ["val_files"]}]}]}
     )
 
-    train_files: Paths = Field(default_factory=list)
+    train_files: Paths = Field([])
     """Raw files that are rolled out in training mode: paths, globs or folders, relative to the project's
     top folder. parquet, json and jsonl."""
 
-    val_files: Paths = Field(default_factory=list)
+    val_files: Paths = Field([])
     """Raw files that are rolled out in validation mode (`rollout.val_kwargs`)."""
 
     train_max_samples: int = Field(-1, ge=-1)
@@ -52,8 +96,7 @@ class DataSpec(_Spec):
     """Longest response in tokens."""
 
     filter_overlong_prompts: bool = True
-    """True sets overlong prompts aside in `overlong_rows`. False makes an overlong prompt an error that
-    stops the run: no prompt is ever cut."""
+    """True sets overlong prompts aside in `overlong_rows`. False does with them what `truncation` says."""
 
     image_key: str = "images"
     """Column that holds a row's images; an empty string means that there are none."""
@@ -64,11 +107,12 @@ class DataSpec(_Spec):
     audio_key: str = "audios"
     """Column that holds a row's audio clips."""
 
-    apply_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    apply_chat_template_kwargs: dict[str, Any] = Field({})
     """Keyword arguments for the chat template, such as `enable_thinking: false`."""
 
     tool_config_path: str | None = None
-    """YAML file of tool schemas in verl's form; they are rendered into every prompt and counted."""
+    """YAML file of tool schemas in verl's form; they are rendered into every prompt and counted. A row's own
+    column `tools`, a list of such schemas, takes their place."""
 
     trust_remote_code: bool = False
     """Let the policy's repository run code of its own when its tokenizer or model is loaded."""
@@ -76,8 +120,10 @@ class DataSpec(_Spec):
     train_batch_size: int | None = Field(None, ge=1)
     """The trainer's batch size. A check warns when fewer train prompts than this survive."""
 
-    truncation: Literal["error"] = "error"
-    """Only `error`: cutting a prompt changes the question, so overlong prompts are set aside instead."""
+    truncation: Literal["error", "left", "right", "middle"] = "error"
+    """Where `filter_overlong_prompts` is false: `error` stops the run at an overlong prompt; `left`, `right`
+    and `middle` take tokens away there, template tokens too (`left` takes the system prompt). A prompt with
+    media is never cut but set aside."""
 
     tokenizer: None = None
     """Only null, as in verl, where it has no effect: the tokenizer is the policy's (`policy.path`)."""
@@ -97,17 +143,19 @@ class DataSpec(_Spec):
     return_multi_modal_inputs: Literal[True] = True
     """Only true, as in verl: it has no effect there."""
 
-    custom_cls: dict[str, None] = Field(default_factory=dict)
+    custom_cls: dict[str, None] = Field({})
     """Only nulls: rows are read by the field contract, not by a dataset class of your own."""
 
-    sampler: dict[str, None] = Field(default_factory=dict)
+    sampler: dict[str, None] = Field({})
     """Only nulls: the sampler is the trainer's."""
 
-    datagen: dict[str, None] = Field(default_factory=dict)
+    datagen: dict[str, None] = Field({})
     """Only nulls: rows are read from files, none are made."""
 
-    mm_processor_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=0)
-    """Only empty: no media processor runs."""
+    mm_processor_kwargs: dict[str, Any] = Field({})
+    """Arguments for every call of the policy's media processor, such as `fps: 2` or
+    `size: {shortest_edge: 3136, longest_edge: 1003520}` (pixels); they hold for the length gate and for the
+    rollouts. What is not said here, the processor's own files say."""
 
     gen_batch_size: int | None = None
     """Belongs to the trainer's loader; no asset depends on it."""
@@ -168,14 +216,14 @@ class ContractSpec(_Spec):
     """A column of a name that the trainer gives to a field of its own: `refuse` rejects the row, `prefix`
     carries the column as `user_<name>`."""
 
-    known_data_sources: list[str] = Field(default_factory=list)
+    known_data_sources: list[str] = Field([])
     """Sources that are scored elsewhere (by a reward model, by a service): their rows are accepted, and their
     responses get no score here. With a `reward.custom_reward_function`, every source is known."""
 
-    known_agent_names: list[str] = Field(default_factory=list)
+    known_agent_names: list[str] = Field([])
     """Agent loops of your own, besides verl's."""
 
-    severities: dict[str, Literal["error", "warning"]] = Field(default_factory=dict)
+    severities: dict[str, Literal["error", "warning"]] = Field({})
     """By reason code, reject the row or only warn; docs/reject-codes.md says which codes are adjustable."""
 
     drop_nulls: bool = True
@@ -195,13 +243,14 @@ class PolicySpec(_Spec):
     """The checkpoint that answers the prompts; its tokenizer and chat template render them."""
 
     path: str
-    """A local folder (relative to the project's top folder) or a hub id."""
+    """A local folder (relative to the project's top folder) or a hub id; verl's
+    `actor_rollout_ref.model.path`."""
 
     device: str = "auto"
     """`auto` is CUDA where there is one and the CPU otherwise; or `cpu`, `cuda`, `cuda:1`."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """`auto` is bfloat16 on CUDA and float32 on the CPU."""
+    """`auto` is bfloat16 on CUDA and float32 on the CPU; verl's `actor_rollout_ref.rollout.dtype`."""
 
     attn_implementation: str = "auto"
     """An attention implementation of transformers; `auto` is its default, sdpa."""
@@ -247,7 +296,7 @@ class RolloutSpec(_Spec):
     top_k: int = Field(-1, ge=-1)
     """Sample among this many tokens; -1 is off."""
 
-    stop: list[str] = Field(default_factory=list)
+    stop: list[str] = Field([])
     """A response ends with the token that completes one of these texts."""
 
     seed: int = 0
@@ -284,7 +333,7 @@ class CustomRewardFunctionSpec(_Spec):
     """The function there. It is called with `data_source`, `solution_str`, `ground_truth` and `extra_info`
     and returns a number, or a dict with `score`."""
 
-    reward_kwargs: dict[str, Any] = Field(default_factory=dict)
+    reward_kwargs: dict[str, Any] = Field({})
     """Further keyword arguments of every call."""
 
 
@@ -324,6 +373,11 @@ class ChecksSpec(_Spec):
     truncated_share: float = Field(0.5, ge=0, le=1)
     """Largest share of responses cut at `data.max_response_length` that passes without a warning."""
 
+    severities: dict[CheckName, Literal["error", "warn"]] = Field({})
+    """By the name of a check: `error` stops the run before the next asset, and the next asset refuses what
+    the check does not pass; `warn` shows the failure and goes on. `reject_rate` has a severity of its own,
+    and `few_are_unrenderable` takes that one unless it is named here."""
+
 
 class CurationSpec(_Spec):
     """Which prompts `verl_dataset` takes. Validation keeps all but exact copies."""
@@ -343,13 +397,13 @@ class CurationSpec(_Spec):
     """Leave out a train prompt of which at least this share of five-word sequences is in another prompt,
     such as 0.8 (Jaccard similarity); null compares exact copies only."""
 
-    contamination_files: Paths = Field(default_factory=list)
+    contamination_files: Paths = Field([])
     """Benchmarks that no train prompt may quote: paths, globs or folders, as in `data.train_files`."""
 
     contamination_ngram: int = Field(13, ge=1)
     """Words in a row that make a quotation."""
 
-    forms: list[Literal["trl", "openrlhf", "datasets"]] = Field(default_factory=list)
+    forms: list[Literal["trl", "openrlhf", "datasets"]] = Field([])
     """Further forms in which the rows are written: `trl` for TRL's GRPOTrainer, `openrlhf` for OpenRLHF
     (`--input_key prompt --label_key label --apply_chat_template`), `datasets` for `load_from_disk`."""
 
@@ -373,12 +427,51 @@ class ScheduleSpec(_Spec):
     enabled: bool = True
     """True runs the schedule as soon as a daemon serves the project; false waits to be switched on."""
 
+    max_age_hours: float | None = Field(None, gt=0)
+    """Age at which `reward_inputs`, `reward_scores` and `verl_dataset` fail their freshness policy; null is
+    one and a half times the longest time between two runs of `cron`, and no age where `enabled` is false."""
+
     @field_validator("timezone")
     @classmethod
     def _is_timezone(cls, value: str) -> str:
         if value not in available_timezones():
             raise ValueError(f"{value!r} is not an IANA time zone, such as UTC or Europe/Berlin")
         return value
+
+
+class SensorSpec(_Spec):
+    """Whether raw files are watched between two runs of the schedule."""
+
+    enabled: bool = False
+    """True rebuilds the dataset when a raw file is new, changed or gone; false waits to be switched on."""
+
+    minimum_interval_seconds: int = Field(60, ge=1)
+    """Seconds between two looks. A change is acted on when two looks in a row see the same files, so that
+    no half-written file is read. A look reads sizes and times, and the bytes of what changed."""
+
+
+class PartitionSpec(_Spec):
+    """An axis along which the whole dataset is cut. Each part is a dataset of its own, with its own raw files
+    or its own policy: in `data.train_files`, `data.val_files` and `policy.path`, `{partition}` stands for its
+    key."""
+
+    kind: Literal["date", "static", "checkpoint"]
+    """`date`: one partition per day, its key like 2026-01-31; a day is built once it is over. `static`: the
+    `values`. `checkpoint`: the `values` too, which `policy.path` must name."""
+
+    start: date | None = None
+    """First day, where `kind` is `date`. Days begin and end in `schedule.timezone`."""
+
+    values: list[PartitionKey] = Field([])
+    """Keys of the partitions, where `kind` is `static` or `checkpoint`."""
+
+    @model_validator(mode="after")
+    def _is_axis(self) -> "PartitionSpec":
+        if (self.kind == "date") != (self.start is not None) or (self.kind == "date") == bool(self.values):
+            raise ValueError("partition_by takes `start` where kind is date, and `values` otherwise")
+        if twice := sorted({value for value in self.values if self.values.count(value) > 1}):
+            raise ValueError(f"partition_by.values has {', '.join(twice)} more than once")
+        return self
 
 
 class DataToRolloutSpec(_Spec):
@@ -411,14 +504,60 @@ class DataToRolloutSpec(_Spec):
     checks: ChecksSpec = Field(default_factory=ChecksSpec)
     """What the asset checks let pass."""
 
+    partition_by: PartitionSpec | None = None
+    """An axis along which the whole dataset is cut, such as a date or a checkpoint; null has none."""
+
     schedule: ScheduleSpec = Field(default_factory=ScheduleSpec)
     """The nightly rebuild."""
+
+    sensor: SensorSpec = Field(default_factory=SensorSpec)
+    """The watch over raw files."""
 
     previews: bool = True
     """False hides the text of prompts, responses and answers in the UI; its event log is kept and shared."""
 
-    owners: list[str] = Field(default_factory=list)
+    owners: list[str] = Field([])
     """Owners of the assets: e-mail addresses, or teams as `team:NAME`."""
 
     description: str | None = None
     """What the dataset is, for the people who see it in the UI."""
+
+    @model_validator(mode="after")
+    def _has_no_credentials(self) -> "DataToRolloutSpec":
+        hidden = {"reward": {"custom_reward_function": {"reward_kwargs"}}}
+        for place in find_credentials(self.model_dump(exclude=hidden)):
+            raise ValueError(f"{place} has credentials in its address, and addresses are shown. {REMEDY}")
+        return self
+
+    @model_validator(mode="after")
+    def _names_its_partition(self) -> "DataToRolloutSpec":
+        in_policy = PARTITION in self.policy.path
+        named = in_policy or any(PARTITION in path for path in [*self.data.train_paths, *self.data.val_paths])
+        if self.partition_by is None:
+            if named:
+                raise ValueError(f"a path has {PARTITION}, and there is no partition_by to take it from")
+        elif self.partition_by.kind == "checkpoint" and not in_policy:
+            raise ValueError(f"partition_by is checkpoint, and policy.path has no {PARTITION}")
+        elif not named:
+            raise ValueError(
+                f"partition_by needs {PARTITION} in data.train_files, data.val_files or policy.path: its "
+                "partitions would all be the same"
+            )
+        return self
+
+    def at(self, partition: str) -> "DataToRolloutSpec":
+        """What the YAML says of one partition: its key in place of `{partition}`."""
+
+        def fill(path: str) -> str:
+            return path.replace(PARTITION, partition)
+
+        data = {
+            "train_files": [fill(path) for path in self.data.train_paths],
+            "val_files": [fill(path) for path in self.data.val_paths],
+        }
+        return self.model_copy(
+            update={
+                "data": self.data.model_copy(update=data),
+                "policy": self.policy.model_copy(update={"path": fill(self.policy.path)}),
+            }
+        )

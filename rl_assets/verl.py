@@ -15,6 +15,8 @@ from rl_assets.protocol.media import MediaReference, MediaStore, by_reference
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from rl_assets.prompts.multimodal import MediaRenderer
+
 MESSAGE_COLUMNS = ("raw_prompt", "prompt")
 
 
@@ -63,6 +65,34 @@ def from_verl(
     if "raw_prompt" in columns:
         columns["multi_modal_data"] = column("multi_modal_data", map(media_of, columns["raw_prompt"]))
     return DataProto(data.batch, columns, dict(data.meta_info))
+
+
+def with_multi_modal_inputs(data: DataProto, renderer: "MediaRenderer") -> DataProto:
+    """The batch with the tensors of its media, which shards do not store, as verl's agent loop adds them.
+
+    Args:
+        data: rows of a prompt shard or a rollout shard.
+        renderer: of the policy, from `load_media_renderer`, `reading` the store of the dataset's media.
+
+    Returns:
+        The same rows with the column `multi_modal_inputs` (a dict of tensors per row, ``{}`` for text; the
+        responses to one prompt share theirs) and `images_seqlens` in `meta_info`.
+
+    Raises:
+        InputError: a medium is missing, or gives another prompt than the one that was measured.
+    """
+    from rl_assets.prompts.media_source import has_media
+    from rl_assets.rollout.media import COLUMN, images_seqlens, measured_inputs
+
+    columns = data.non_tensor_batch
+    made: dict[str, dict[str, Any]] = {}
+    for index, uid in enumerate(columns["uid"]):
+        if uid not in made:
+            row = {key: values[index] for key, values in columns.items()}
+            made[uid] = measured_inputs(renderer, row) if has_media({"prompt": row["raw_prompt"]}) else {}
+    inputs = column(COLUMN, [made[uid] for uid in columns["uid"]])
+    meta = {**data.meta_info, "images_seqlens": images_seqlens(inputs)}
+    return DataProto(data.batch, {**columns, COLUMN: inputs}, meta)
 
 
 def _verl() -> Any:

@@ -26,6 +26,7 @@ registry_modules = ["rl_assets"]
 DEFINITIONS = """
 from pathlib import Path
 import dagster as dg
+from rl_assets.executor import step_executor
 from rl_assets.io_managers import StoreIOManager
 from rl_assets.store import storage_root
 
@@ -36,7 +37,7 @@ def defs():
         dg.load_from_defs_folder(path_within_project=package),
         dg.Definitions(
             resources={"io_manager": StoreIOManager(root=str(storage_root(package.parent)))},
-            executor=dg.in_process_executor,
+            executor=step_executor(),
         ),
     )
 """

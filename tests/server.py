@@ -8,15 +8,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parent.parent
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
@@ -34,7 +35,7 @@ def dagster_server(home: Path, *command: str, timeout: float = 120) -> Iterator[
 
     Yields the server's address once it answers. Everything that was started is ended afterwards.
     """
-    port = _free_port()
+    port = free_port()
     (home / "dagster").mkdir(parents=True)
     (home / "dagster/dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
     environment = {
@@ -42,25 +43,37 @@ def dagster_server(home: Path, *command: str, timeout: float = 120) -> Iterator[
         "DAGSTER_HOME": str(home / "dagster"),
         "RL_ASSETS_STORAGE": str(home / "storage"),
     }
-    with (home / "server.log").open("w") as log:
-        server = subprocess.Popen(
-            [str(BIN / command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)],
-            cwd=ROOT,
+    log = home / "server.log"
+    where = ["--host", "127.0.0.1", "--port", str(port)]
+    with started([*command, *where], folder=ROOT, environment=environment, log=log) as server:
+        address = f"http://127.0.0.1:{port}"
+        wait_for_server(server, address, log, timeout)
+        yield address
+
+
+@contextmanager
+def started(
+    command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command of the environment in the background; it and what it started are ended afterwards."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            cwd=folder,
             env=environment,
-            stdout=log,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=_restore_signals,
         )
     try:
-        address = f"http://127.0.0.1:{port}"
-        _wait(server, address, timeout, home / "server.log")
-        yield address
+        yield process
     finally:
-        _stop(server)
+        _stop(process)
 
 
-def _wait(server: subprocess.Popen[bytes], address: str, timeout: float, log: Path) -> None:
+def wait_for_server(server: subprocess.Popen[bytes], address: str, log: Path, timeout: float = 120) -> None:
+    """Wait until a web server answers; an error shows the end of its log."""
     end = time.monotonic() + timeout
     while time.monotonic() < end and server.poll() is None:
         try:
@@ -71,10 +84,12 @@ def _wait(server: subprocess.Popen[bytes], address: str, timeout: float, log: Pa
     raise RuntimeError(f"the server did not come up:\n{log.read_text()[-4000:]}")
 
 
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    server.send_signal(signal.SIGINT)
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
     try:
-        server.wait(30)
+        process.wait(30)
     except subprocess.TimeoutExpired:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait(10)
+        process.kill()
+        process.wait(10)
+    with suppress(ProcessLookupError):  # what it started and left behind
+        os.killpg(process.pid, signal.SIGKILL)

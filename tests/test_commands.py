@@ -1,6 +1,8 @@
 """The commands that a user types: what they print, and their exit status."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import urllib.request
@@ -125,6 +127,64 @@ def test_a_wrong_yaml_is_refused_with_file_line_and_field(tmp_path: Path) -> Non
     assert "'forty' is not of type 'integer'" in checked.stdout
     loaded = run(folder, "dg", "check", "defs")
     assert loaded.returncode == 1
+
+
+def test_trace_names_the_runs_that_made_what_it_shows(finished: Path) -> None:
+    traced = run(finished, "rl-assets", "trace", "train.jsonl:0", "--json")
+    assert traced.returncode == 0, traced.stdout
+    found = json.loads(traced.stdout)
+    assert found["contract"]["verdict"] == "accepted"
+    assert len(found["responses"]) == 1
+    assert found["made"]["rollouts"]["run_id"]
+    uid = found["uid"]
+    shown = run(finished, "rl-assets", "trace", uid[:16], "--dataset", "toy")
+    assert f"run {found['made']['rollouts']['run_id'][:8]}" in shown.stdout
+    wrong = run(finished, "rl-assets", "trace", uid, "--dataset", "tony")
+    assert (wrong.returncode, "expected toy" in wrong.stdout) == (2, True)
+
+
+def test_gc_frees_nothing_that_is_needed(finished: Path) -> None:
+    before = stored(finished)
+    left = finished / "data/storage/toy/.staging/of_a_killed_run"
+    left.mkdir()
+    (left / "half").write_bytes(b"x" * 2000)
+    shown = run(finished, "rl-assets", "gc", "--dry-run")
+    assert (shown.returncode, "2.0 kB would be freed" in shown.stdout) == (0, True)
+    assert left.exists()
+    done = run(finished, "rl-assets", "gc")
+    assert (done.returncode, "2.0 kB freed" in done.stdout) == (0, True)
+    assert not left.exists()
+    assert stored(finished) == before
+
+
+def test_a_scaffolded_yaml_loads_as_it_stands(tmp_path: Path) -> None:
+    folder = make_project(tmp_path)
+    made = run(
+        folder, "dg", "scaffold", "defs", "rl_assets.DataToRollout", "my_data", "--policy", "some/policy"
+    )
+    assert made.returncode == 0, made.stdout
+    text = (folder / "toy_project/defs/my_data/defs.yaml").read_text()
+    assert "train_files: data/my_data/*.jsonl" in text
+    assert "path: some/policy" in text
+    checked = run(folder, "dg", "check", "yaml", "toy_project/defs/my_data")
+    assert checked.returncode == 0, checked.stdout
+    again = run(folder, "dg", "scaffold", "defs", "rl_assets.DataToRollout", "my_data")
+    assert again.returncode != 0
+    assert (folder / "toy_project/defs/my_data/defs.yaml").read_text() == text
+
+
+def test_every_key_is_explained_on_the_command_line(tmp_path: Path) -> None:
+    shown = run(
+        make_project(tmp_path),
+        "dg",
+        "utils",
+        "inspect-component",
+        "rl_assets.DataToRollout",
+        "--defs-yaml-schema",
+    )
+    assert shown.returncode == 0
+    for key in ("train_files", "max_prompt_length", "val_kwargs", "custom_reward_function", "severities"):
+        assert re.search(rf"^ +{key}:.*# (Optional|Required): \S+", shown.stdout, re.MULTILINE), key
 
 
 def test_a_second_dataset_is_a_second_yaml(tmp_path: Path) -> None:

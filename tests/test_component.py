@@ -12,6 +12,9 @@ from rl_assets.assets.dataset import Dataset
 from tests.project import attributes
 
 
+CONTRACT = {"field_contract", "rejected_rows"}
+
+
 def load(**changes: Any) -> tuple[DataToRollout, dg.Definitions]:
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(
@@ -42,7 +45,25 @@ def test_asset_keys_are_dataset_and_asset() -> None:
         "toy/proto_shards",
         "toy/rollouts",
         "toy/reward_inputs",
+        "toy/policy",
+        "toy/tokenizer",
+        "toy/reward_function",
     }
+    assert "toy/tool_schemas" not in keys
+
+
+def test_what_is_read_beside_the_raw_files_is_upstream_of_what_it_touches() -> None:
+    _, defs = load(data={**attributes()["data"], "tool_config_path": "tools.yaml"})
+    graph = defs.resolve_asset_graph()
+
+    def children(asset: str) -> set[str]:
+        return {key.path[-1] for key in graph.get(dg.AssetKey(["toy", asset])).child_keys}
+
+    gate = {"length_filtered", "overlong_rows", "unrenderable_rows"}
+    assert children("policy") == {"rollouts"}
+    assert children("tokenizer") == {*gate, "reward_inputs"}
+    assert children("tool_schemas") == gate
+    assert children("reward_function") == {"reward_scores"}
 
 
 def test_every_asset_has_an_owner_kinds_a_description_a_group_and_a_code_version() -> None:
@@ -105,7 +126,12 @@ def test_templates_in_the_yaml_are_resolved(monkeypatch: pytest.MonkeyPatch) -> 
             {"length_filtered", "overlong_rows", "unrenderable_rows", "rollouts"},
         ),
         ({"shards": {"count": 3}}, {"proto_shards"}),
+        ({"policy": {"path": "elsewhere"}}, {"policy", "tokenizer"}),
+        ({"reward": {"custom_reward_function": {"path": "score.py"}}}, {"reward_function", *CONTRACT}),
+        ({"rollout": {"micro_batch_size": 3}}, set()),
         ({"schedule": {"cron": "0 5 * * *"}}, set()),
+        ({"owners": ["team:other"], "description": "other"}, set()),
+        ({"checks": {"truncated_share": 0.1, "reject_rate": {"max": 0.2}}}, set()),
     ],
 )
 def test_a_change_of_the_yaml_changes_the_code_version_of_what_reads_it(

@@ -55,6 +55,9 @@ def test_the_run_succeeds_with_every_asset_and_evaluates_every_check(toy_run: To
     assert result.success
     assert materialized(result) == [
         "raw_files",
+        "reward_function",
+        "tokenizer",
+        "policy",
         "rejected_rows",
         "field_contract",
         "unrenderable_rows",
@@ -175,7 +178,10 @@ def test_other_sampling_parameters_roll_out_again(toy: Dataset) -> None:
 
 def test_other_template_arguments_stop_a_rollout_of_old_prompts(toy: Dataset) -> None:
     result = materialize(
-        changed(toy, data={"apply_chat_template_kwargs": {"enable_thinking": True}}), "rollouts"
+        changed(
+            toy, data={"apply_chat_template_kwargs": {"enable_thinking": True}}, rollout={"temperature": 0.9}
+        ),
+        "rollouts",
     )
     assert not result.success
     assert "rendered with another template kwargs" in failure(result)
@@ -186,7 +192,8 @@ def test_too_many_rejects_stop_the_run_and_leave_the_contract(toy: Dataset) -> N
     contract = toy.table("field_contract").digest
     result = materialize(toy)
     assert not result.success
-    assert materialized(result) == ["raw_files", "rejected_rows"]
+    sources = ["reward_function", "tokenizer", "policy"]
+    assert materialized(result) == ["raw_files", *sources, "rejected_rows"]
     assert failed(result) == {"rejected_rows.reject_rate"}
     assert "refuses 21 of 31 rows" in failure(result)
     assert "data/toy/train.jsonl, row 7: [reward_model.ground_truth_missing]" in failure(result)

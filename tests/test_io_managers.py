@@ -104,6 +104,29 @@ def test_a_manifest_comes_back_equal(root: str) -> None:
     assert seen == [MANIFEST]
 
 
+def test_each_partition_lies_in_a_folder_of_its_key(root: str) -> None:
+    parts = dg.StaticPartitionsDefinition(["v1.5", "2026-01-01"])
+    seen: list[list[int]] = []
+
+    @dg.asset(key=["toy", "numbers"], partitions_def=parts)
+    def numbers(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Table]]:
+        with staging(UPath(root)) as folder:
+            with TableWriter(folder / "t.parquet", SCHEMA) as writer:
+                writer.write_rows([{"n": len(context.partition_key)}])
+            yield dg.MaterializeResult(value=writer.table)
+
+    @dg.asset(key=["toy", "reader"], ins={"numbers": dg.AssetIn(["toy", "numbers"])}, partitions_def=parts)
+    def reader(numbers: Table) -> None:
+        seen.append([row["n"] for row in numbers.rows()])
+
+    for key in parts.get_partition_keys():
+        assert dg.materialize(
+            [numbers, reader], partition_key=key, resources={"io_manager": StoreIOManager(root=root)}
+        ).success
+        assert (UPath(root) / "toy" / key / "numbers.parquet").exists()
+    assert seen == [[4], [10]]
+
+
 def test_a_failed_rebuild_leaves_the_last_good_table_and_no_litter(root: str) -> None:
     assert run(root, table_asset(root, [1])).success
     assert not run(root, table_asset(root, [2], breaks=True)).success

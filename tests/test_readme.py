@@ -1,5 +1,7 @@
 """The README's own words, run: the dataset that it makes, the commands that it names, what it explains."""
 
+import json
+import platform
 import re
 import shlex
 import subprocess
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.book import GROUPS, Figure, as_json, as_markdown
+from benchmarks.book import run as benchmark
 from rl_assets.checks import CHECKS
 from tests.build import POLICY
 from tests.project import make_project, run, write_defs
@@ -73,22 +77,32 @@ def test_make_ui_is_the_command_that_the_server_tests_start() -> None:
     assert ".venv/bin/dg dev --host 127.0.0.1 --port 3001" in shown.stdout.splitlines()
 
 
-@pytest.mark.parametrize(
-    "benchmark",
-    [
-        "contract --rows 200 --repeats 1 --million 2000",
-        "shards --rows 200 --repeats 1",
-        "rollout --prompts 1 --n 1 --new-tokens 2",
-    ],
-)
-def test_the_benchmarks_of_make_bench_run(benchmark: str) -> None:
-    """On a few rows, for their figures are not the point here."""
-    module, *arguments = shlex.split(benchmark)
-    assert f"-m benchmarks.{module}" in (ROOT / "Makefile").read_text()
-    done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{module}", *arguments], cwd=ROOT, capture_output=True, text=True
-    )
+def test_the_benchmark_book_of_make_bench_runs(tmp_path: Path) -> None:
+    """On a few rows, for its figures are not the point here."""
+    assert "-m benchmarks.book\n" in (ROOT / "Makefile").read_text()
+    command = [sys.executable, "-m", "benchmarks.book", "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+    book = json.loads((tmp_path / "results.json").read_text())
+    assert {name: figure["failed"] for name, figure in book.items() if "failed" in figure} == {}, done.stderr[
+        -3000:
+    ]
+    names = [name for group in GROUPS.values() for name in group]
+    assert list(book) == names
+    assert all(set(figure) == {*Figure._fields} for figure in book.values())
+    assert all(figure["ratio"] > 0 for figure in book.values())
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert all(f"| `{name}` | " in page for name in names)
+    assert platform.node() not in page
+
+
+def test_a_benchmark_that_fails_is_a_line_of_the_book() -> None:
+    def fails(quick: bool) -> dict[str, Figure]:
+        raise RuntimeError("no memory | left")
+
+    book = benchmark({fails: ("one", "other")}, quick=True)
+    assert as_json(book)["other"] == {"failed": "RuntimeError: no memory | left"}
+    assert as_markdown(book, "make bench").count("failed") == 2
 
 
 def test_every_check_is_explained() -> None:

@@ -66,7 +66,7 @@ def test_verls_data_block_can_be_pasted() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("truncation", "left"),
+        ("truncation", "both"),
         ("tokenizer", "another/tokenizer"),
         ("function_tool_path", "tools.py"),
         ("return_raw_chat", False),
@@ -135,3 +135,29 @@ def test_every_key_is_described() -> None:
 def test_max_samples_of_minus_one_is_no_cap() -> None:
     data = DataSpec.model_validate({"train_files": "a", "val_max_samples": 3})
     assert (data.max_samples("train"), data.max_samples("val")) == (None, 3)
+
+
+def test_every_key_shows_its_default_or_is_required() -> None:
+    """As the component's page, `dg utils inspect-component` and an editor show them."""
+    schema = DataToRolloutSpec.model_json_schema()
+    silent = [
+        f"{model['title']}.{key}"
+        for model in [schema, *schema["$defs"].values()]
+        for key, field in model.get("properties", {}).items()
+        if key not in model.get("required", []) and not {"default", "const", "$ref"} & field.keys()
+    ]
+    assert silent == []
+
+
+def test_the_keys_of_a_block_are_not_hidden_by_a_choice() -> None:
+    """Dagster shows a model with `anyOf` as "one of: unknown"."""
+    schema = DataToRolloutSpec.model_json_schema()
+    assert [name for name, model in schema["$defs"].items() if "anyOf" in model] == []
+
+
+def test_a_severity_is_given_to_a_check_that_there_is() -> None:
+    assert not schema_errors({**MINIMAL, "checks": {"severities": {"uids": "warn"}}})
+    (mistake,) = schema_errors({**MINIMAL, "checks": {"severities": {"uid": "warn"}}})
+    assert mistake[0] == "$.checks.severities"
+    assert "'uid' is not one of" in mistake[1]
+    assert "'uids'" in mistake[1]

@@ -1,5 +1,8 @@
 """Files appear whole or not at all, and tables come back as they were written."""
 
+import os
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -9,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
+from rl_assets import store
 from rl_assets.store import (
     Table,
     TableWriter,
@@ -16,6 +20,7 @@ from rl_assets.store import (
     digest_bytes,
     digest_file,
     digest_json,
+    named_errors,
     publish_file,
     staging,
     storage_root,
@@ -67,6 +72,50 @@ def test_publishing_replaces_the_old_file_and_leaves_nothing_else(tmp_path: Path
     assert target.read_bytes() == b"new"
     assert [path.name for path in target.parent.iterdir()] == ["file.json"]
     assert staged.read_bytes() == b"new"
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from rl_assets.store import staging\n"
+        "with staging(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'half').write_bytes(b'x')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with staging(tmp_path) as mine:
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+        (left,) = set((tmp_path / ".staging").iterdir()) - {mine}
+        assert (left / "half").exists()
+        with staging(tmp_path) as other:
+            assert set((tmp_path / ".staging").iterdir()) == {mine, other}
+
+
+def test_what_was_half_copied_long_ago_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_disk(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "link", other_disk)
+    old, new = tmp_path / ".file.old.tmp", tmp_path / ".file.new.tmp"
+    old.touch()
+    new.touch()
+    os.utime(old, (0, 0))
+    write_file(tmp_path / "file", b"x")
+    assert sorted(tmp_path.iterdir()) == [new, tmp_path / "file"]
+
+
+def test_long_rows_make_small_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "GROUP_BYTES", 10_000)
+    with TableWriter(tmp_path / "t.parquet", SCHEMA, group_rows=100) as writer:
+        for number in range(10):
+            writer.write_rows([{"n": number, "text": "x" * 4000}])
+    assert [batch.num_rows for batch in writer.table.batches()] == [3, 3, 3, 1]
+    assert [row["n"] for row in writer.table.head(5)] == list(range(5))
+    assert writer.table.num_rows == 10
+
+
+def test_an_error_while_writing_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left on device") as error, named_errors(tmp_path / "full"):
+        Path("/dev/full").write_bytes(b"x")
+    assert error.value.filename == str(tmp_path / "full")
 
 
 def test_a_failed_publication_leaves_the_old_file(tmp_path: Path) -> None:

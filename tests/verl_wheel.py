@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from rl_assets.store import digest_json
+
 ROOT = Path(__file__).parent.parent
 VERSION = "0.9.1"
 PACKAGES = (
@@ -25,12 +27,13 @@ PACKAGES = (
     "codetiming==1.4.0",
     "torchdata==0.11.0",
     "orjson==3.13.0",
+    "qwen-vl-utils==0.0.14",
 )
 
 
 def verl_site() -> Path:
     """The folder that holds verl; with verl's own tests under `tests/`, as its wheel has them."""
-    site = ROOT / ".cache" / f"verl-{VERSION}"
+    site = ROOT / ".cache" / f"verl-{VERSION}-{digest_json(PACKAGES)[:8]}"
     if not site.exists():
         site.parent.mkdir(exist_ok=True)
         staged = Path(tempfile.mkdtemp(dir=site.parent))

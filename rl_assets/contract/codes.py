@@ -159,6 +159,12 @@ _TABLE = (
         "Give at least one user message.",
     ),
     _error(
+        "prompt.too_large",
+        "contract",
+        "The prompt has millions of characters, more than any policy reads and than can be tokenised.",
+        "Shorten it, or look for the bytes that were written as text.",
+    ),
+    _error(
         "prompt.message_not_an_object",
         "contract",
         "A message is not an object.",
@@ -384,7 +390,7 @@ _TABLE = (
     _error(
         "uid.invalid",
         "contract",
-        "A uid of the dataset's own is not usable: uids are non-empty text without `_`.",
+        "A uid of the dataset's own is not usable: uids are text of 1 to 255 characters without `_`.",
         _USE_AN_ID,
     ),
     _error(
@@ -401,10 +407,40 @@ _TABLE = (
         "Read the template's own message; often it forbids a system role or demands alternating roles.",
     ),
     _error(
+        "render.empty_prompt",
+        "render",
+        "The chat template makes no token of the prompt.",
+        "Look at the row's messages and at the template: one of them is not for the other.",
+    ),
+    _error(
+        "render.tools_invalid",
+        "render",
+        "The row's own `tools` is not a list of function schemas.",
+        "Give each tool as an object with `type` and `function`; leave the column out where there are none.",
+    ),
+    _error(
         "render.media_unsupported",
         "render",
         "The row has media, and the policy has no processor for them.",
         "Choose a policy that reads this kind of media, or leave these rows out.",
+    ),
+    _error(
+        "render.media_error",
+        "render",
+        "A medium cannot be decoded, or the policy's processor refuses it.",
+        "Read the message: mend the medium, or leave the row out.",
+    ),
+    _error(
+        "render.media_lost",
+        "render",
+        "The rendered prompt does not hold every medium of the row once.",
+        "Check that the chat template reads parts of this kind in messages of this role.",
+    ),
+    _error(
+        "render.text_lost",
+        "render",
+        "A text of the prompt is not in the rendered prompt.",
+        "Check the chat template: it drops or rewrites what a message says.",
     ),
     # Warnings
     _warning(

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rl_assets.contract.codes import Finding
+from rl_assets.contract.jsontext import MAX_FAULTS
 from rl_assets.contract.options import ContractOptions
 
 
@@ -40,6 +41,7 @@ class Draft:
     healed: set[str] = field(default_factory=set)
     texts: list[Spot] = field(default_factory=list)
     parts: list[Spot] = field(default_factory=list)
+    _kept: dict[str, int] = field(default_factory=dict)
 
     @property
     def errors(self) -> list[Finding]:
@@ -48,8 +50,11 @@ class Draft:
         return [finding for finding in self.found if severity[finding.code] == "error"]
 
     def add(self, code: str, path: str | None, message: str) -> None:
-        """Add one finding."""
-        self.found.append(Finding(code, path, message))
+        """Add one finding; of each code, the first hundred are kept."""
+        kept = self._kept.get(code, 0)
+        if kept < MAX_FAULTS:
+            self._kept[code] = kept + 1
+            self.found.append(Finding(code, path, message))
 
 
 def has_null_key(value: Any) -> bool:

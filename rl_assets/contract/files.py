@@ -1,5 +1,7 @@
 """Raw files: what is known of each, what its format is, and how to open it."""
 
+import stat
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
@@ -57,7 +59,12 @@ class RawManifest(BaseModel):
     @property
     def digest(self) -> str:
         """Digest over paths, splits and file digests: it changes when any byte of any file does."""
-        return digest_json([[file.path, file.split, file.digest] for file in self.files])
+        return content_digest((file.path, file.split, file.digest) for file in self.files)
+
+
+def content_digest(files: Iterable[tuple[str, Split, str]]) -> str:
+    """Digest of raw files, each as path, split and digest of its bytes, in the order of a manifest."""
+    return digest_json([list(file) for file in files])
 
 
 def is_url(path: str) -> bool:
@@ -84,5 +91,12 @@ def format_of(path: str) -> Format | None:
 
 
 def open_raw(path: str, root: Path) -> BinaryIO:
-    """The file's bytes as they lie on disk (still compressed)."""
-    return locate(path, root).open("rb")
+    """The file's bytes as they lie on disk (still compressed).
+
+    Raises:
+        OSError: there is no such file, or it is a pipe, a device or a socket, which might never end.
+    """
+    file = locate(path, root)
+    if not is_url(path) and not stat.S_ISREG(file.stat().st_mode):
+        raise OSError("it is no regular file")
+    return file.open("rb")

@@ -1,11 +1,13 @@
 """The contract itself: raw files in, one table of accepted rows and one of rejected rows out."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from upath import UPath
 
 from rl_assets.contract.codes import CODES, Finding
 from rl_assets.contract.draft import Draft
@@ -16,9 +18,9 @@ from rl_assets.contract.reading import RawRow, read_rows
 from rl_assets.contract.rows import Record, check_row
 from rl_assets.contract.schema import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, reject
 from rl_assets.contract.uids import UidRegistry, prompt_digest
-from rl_assets.errors import InputError
+from rl_assets.errors import InputError, first_line
 from rl_assets.progress import Log, Progress
-from rl_assets.store import Table, TableWriter
+from rl_assets.store import Table, TableWriter, digest_file
 
 SPLITS = ("train", "val")
 HEALINGS = ("null_keys_dropped", "scalars_wrapped", "json_text_parsed", "index_assigned", "columns_prefixed")
@@ -54,6 +56,7 @@ class ContractResult:
         warnings: for every code that is a warning, how many accepted rows have it.
         examples: the first warnings of each code.
         healed: for every kind of healing, how many accepted rows it was applied to.
+        media_files: the media files that rows name, missing ones too: rows were judged by their bytes.
     """
 
     accepted: Table
@@ -63,6 +66,7 @@ class ContractResult:
     warnings: dict[str, int]
     examples: dict[str, list[Warned]]
     healed: dict[str, int]
+    media_files: frozenset[Path]
 
     @property
     def rows_in(self) -> int:
@@ -109,19 +113,18 @@ def apply_contract(
     ):
         gate = _Gate(manifest, options, accepted, rejected, examples)
         progress = Progress(log, "field contract", manifest.rows, "rows")
+        media_files: set[Path] = set()
         for number, file in enumerate(manifest.files):
-            _check_unchanged(file, root)
             reader = MediaReader.for_file(file.path, options, root)
             taken = 0
-            for raw in read_rows(file.path, file.format, root):
+            for raw in _unchanged_rows(file, root):
                 gate.take(raw, number, reader)
                 taken += 1
                 if taken % _BATCH_ROWS == 0:
                     progress.add(_BATCH_ROWS)
-            if taken != file.rows:
-                raise _changed(file, f"{taken:,} rows", f"{file.rows:,} rows")
             progress.add(taken % _BATCH_ROWS)
             gate.finish_file(file)
+            media_files |= reader.opened
         progress.close()
     return ContractResult(
         accepted=accepted.table,
@@ -131,25 +134,42 @@ def apply_contract(
         warnings={code: gate.warnings[code] for code in CODES if options.severity[code] == "warning"},
         examples=gate.examples,
         healed={kind: gate.healed[kind] for kind in HEALINGS},
+        media_files=frozenset(media_files),
     )
 
 
-def _check_unchanged(file: RawFile, root: Path) -> None:
+def _unchanged_rows(file: RawFile, root: Path) -> Iterator[RawRow]:
+    """The rows of a file that has the bytes that were scanned, before it is read and after."""
+    path, taken = locate(file.path, root), 0
     try:
-        size = locate(file.path, root).stat().st_size
-    except OSError:
-        size = None
-    if size != file.bytes:
-        found = "no such file any more" if size is None else f"{size:,} bytes"
-        raise _changed(file, found, f"{file.bytes:,} bytes")
+        before = _state(path)
+        if before[0] != file.bytes:
+            raise _changed(file, f"{before[0]:,} bytes")
+        if digest_file(path) != file.digest:
+            raise _changed(file, "other content in as many bytes")
+        for raw in read_rows(file.path, file.format, root):
+            yield raw
+            taken += 1
+        if _state(path) != before or taken != file.rows:
+            raise _changed(file, "a file that was written to while it was read")
+    except FileNotFoundError:
+        raise _changed(file, "no such file any more") from None
+    except (OSError, pa.ArrowException) as error:
+        raise _changed(file, f"a file that cannot be read any more ({first_line(error)})") from error
 
 
-def _changed(file: RawFile, found: str, scanned: str) -> InputError:
+def _state(path: Path | UPath) -> tuple[int, float]:
+    status = path.stat()
+    return status.st_size, status.st_mtime
+
+
+def _changed(file: RawFile, found: str) -> InputError:
     return InputError(
         file=file.path,
         found=found,
-        expected=f"the {scanned} that were scanned",
-        remedy="Scan the raw files again once nothing writes to them.",
+        expected=f"the {file.bytes:,} bytes and {file.rows:,} rows that were scanned",
+        remedy='Scan the raw files again: materialise raw_files and what follows ("Re-execute all" does; a '
+        "retry from failure keeps the old scan).",
     )
 
 
@@ -234,7 +254,7 @@ class _Gate:
         self._counts[file.split][0] += 1
         self._records.append(record)
         self._positions.append((uid, raw.position))
-        self._make_room(file, record.media.num_bytes)
+        self._make_room(file, record.num_bytes)
 
     def _remember(self, record: Record, split: str, draft: Draft) -> None:
         """Note what must not repeat, and warn where it does."""

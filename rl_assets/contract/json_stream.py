@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
@@ -22,11 +23,13 @@ class JsonStream:
 
     Args:
         stream: the bytes, a byte order mark allowed.
-        max_value: largest value, in characters.
+        max_bytes: largest value, in bytes of memory.
+        max_values: most values inside one; it may be found out only at twice as many.
     """
 
-    def __init__(self, stream: BinaryIO, max_value: int) -> None:
-        self._max_value = max_value
+    def __init__(self, stream: BinaryIO, max_bytes: int, max_values: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_values = max_values
         self._decoder = json.JSONDecoder()
         self._characters = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         self._text = ""
@@ -104,10 +107,12 @@ class JsonStream:
 
     def _grow(self) -> bool:
         held = len(self._text) - self._at
-        if held > self._max_value:
-            raise MalformedJson(
-                f"found a row of more than {self._max_value >> 20} Mi characters", "file.row_too_large"
-            )
+        if held and sys.getsizeof(self._text) * held // len(self._text) > self._max_bytes:
+            raise MalformedJson(f"found a row of more than {self._max_bytes >> 20} MiB", "file.row_too_large")
+        marks = sum(self._text.count(mark, self._at) for mark in ",[{") if held > self._max_values else 0
+        if marks > self._max_values:
+            found = f"found a row of more than {self._max_values >> 20} Mi values"
+            raise MalformedJson(found, "file.row_too_large")
         return self._read(max(_CHUNK, held))
 
     def _read(self, size: int) -> bool:

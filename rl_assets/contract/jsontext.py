@@ -8,6 +8,7 @@ import base64
 import json
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from rl_assets.contract.codes import Finding
 
 MAX_DEPTH = 64
+MAX_FAULTS = 100
 _ATOMS = frozenset({str, int, bool, type(None)})
 
 _encode = msgspec.json.Encoder().encode
@@ -75,13 +77,13 @@ def faults(value: Any, path: str, depth: int = MAX_DEPTH) -> Iterator[Finding]:
 
 
 def encode(value: Any, path: str, found: list[Finding]) -> str:
-    """`value` as compact JSON text in the order of its keys; or "", after adding its faults to `found`."""
+    """`value` as compact JSON text in the order of its keys; or "", after its first faults go to `found`."""
     if is_plain(value):
         try:
             return _encode(value).decode()
         except UnicodeEncodeError:
             pass
-    found.extend(faults(value, path))
+    found.extend(islice(faults(value, path), MAX_FAULTS))
     return ""
 
 
@@ -92,11 +94,10 @@ def canonical(value: Any) -> bytes:
 
 def join(path: str, key: str) -> str:
     """The path of `key` inside the object at `path`."""
-    if not path:
-        return key if key.isidentifier() else json.dumps(key)
+    key = key if len(key) <= 40 else key[:39] + "…"
     if key.isidentifier():
-        return f"{path}.{key}"
-    return f"{path}[{json.dumps(key if len(key) <= 40 else key[:39] + '…')}]"
+        return f"{path}.{key}" if path else key
+    return f"{path}[{json.dumps(key)}]" if path else json.dumps(key)
 
 
 def describe(value: Any) -> str:

@@ -52,10 +52,11 @@ class RowMedia(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that the row itself holds; media in files are not among them."""
+        """Bytes that the row itself holds, as bytes or as text; media in files are not among them."""
         if not self.identities:
             return 0
-        return sum(len(medium.bytes or b"") for column in self.columns.values() for medium in column or ())
+        media = (medium for column in self.columns.values() for medium in column or ())
+        return sum(len(medium.bytes or b"") + len(medium.item) for medium in media)
 
 
 NO_MEDIA = RowMedia(dict.fromkeys(_COLUMNS.values()), [])

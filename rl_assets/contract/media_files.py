@@ -14,8 +14,9 @@ from rl_assets.contract.jsontext import describe, quote
 from rl_assets.contract.options import ContractOptions
 from rl_assets.store import digest_bytes, digest_file
 
-# Pillow reads more, among them formats whose decoders start other programs.
-IMAGE_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+# Pillow reads more, among them formats whose decoders start other programs. MPO is opened as JPEG; named
+# here, Pillow would fail on every format that follows.
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 MAX_ASPECT = 200
 MAX_IMAGE_BYTES = 256 << 20
 _LONGEST_PATH = 4096
@@ -64,6 +65,12 @@ class MediaReader:
         else:
             folder = None if is_url(source_file) else (root / source_file).parent
         return cls(options, folder)
+
+    @property
+    def opened(self) -> set[Path]:
+        """The files that were looked at, those too that are missing; none outside the media folder."""
+        outside = "media.outside_folder"
+        return {path for path, seen in self._files.items() if outside not in (code for code, _ in seen.faults)}
 
     def look(self, payload: Any, modality: str, *, bare: bool = False) -> Seen:
         """Find the medium that `payload` means, read it, and (an image) decode it.

@@ -20,8 +20,14 @@ from rl_assets.contract.files import Format, compression_of, open_raw
 from rl_assets.contract.json_stream import JsonStream, MalformedJson
 from rl_assets.contract.jsontext import decode, describe, dump_anything, quote
 
-MAX_ROW_BYTES = 256 << 20
+MAX_ROW_BYTES = 128 << 20
+MAX_ROW_VALUES = 8 << 20
+_MAX_EXPANSION = 256
+_FREE_EXPANSION = 64 << 20
 _BATCH_BYTES = 32 << 20
+_MOST_BATCH_BYTES = 256 << 20
+_MAX_ROWS_PER_BYTE = 64
+_FREE_ROWS = 1 << 20
 _MAX_BATCH_ROWS = 1024
 _BOM = b"\xef\xbb\xbf"
 
@@ -76,10 +82,17 @@ def count_rows(path: str, kind: Format, root: Path) -> int:
     """
     if kind == "parquet":
         with _seekable(path, root) as stream, pq.ParquetFile(stream) as file:
-            return file.metadata.num_rows
+            return _plausible(file.metadata.num_rows, stream.seek(0, io.SEEK_END))
     if kind == "jsonl" or _holds_lines(path, root):
         return sum(1 for _ in _lines(path, root))
     return sum(1 for _ in _json_rows(path, root))
+
+
+def _plausible(rows: int, size: int) -> int:
+    """`rows`, where a file of `size` bytes can hold so many: a footer may claim any number."""
+    if rows > max(_FREE_ROWS, _MAX_ROWS_PER_BYTE * size):
+        raise OSError(f"its footer claims {rows:,} rows in {size:,} bytes")
+    return rows
 
 
 @contextmanager
@@ -90,7 +103,27 @@ def _uncompressed(path: str, root: Path) -> Iterator[BinaryIO]:
             yield stream
         else:
             with pa.CompressedInputStream(stream, compression) as plain:
-                yield io.BufferedReader(cast(io.RawIOBase, plain), 1 << 20)
+                yield io.BufferedReader(_Expanding(plain, stream), 1 << 20)
+
+
+class _Expanding(io.RawIOBase):
+    """What a compressed stream holds, as far as a file that people write could hold it."""
+
+    def __init__(self, plain: BinaryIO, compressed: BinaryIO) -> None:
+        self._plain = plain
+        self._compressed = compressed
+        self._given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._plain.read(len(buffer))
+        buffer[: len(piece)] = piece
+        self._given += len(piece)
+        if self._given > _FREE_EXPANSION + _MAX_EXPANSION * self._compressed.tell():
+            raise OSError(f"its content is more than {_MAX_EXPANSION} times as large as the file")
+        return len(piece)
 
 
 @contextmanager
@@ -128,10 +161,19 @@ def _lines(path: str, root: Path) -> Iterator[tuple[int, bytes | None, Finding |
                 return
             if not line:
                 return
+            if len(line) > MAX_ROW_VALUES and _structure(line) > MAX_ROW_VALUES:
+                message = f"found a line ({number}) of more than {MAX_ROW_VALUES >> 20} Mi values"
+                yield number, None, Finding("file.row_too_large", None, message)
+                continue
             if number == 1 and line.startswith(_BOM):
                 line = line[len(_BOM) :]
             if not line.isspace() and line:
                 yield number, line, None
+
+
+def _structure(line: bytes) -> int:
+    """At least as many as the values that a line of JSON holds."""
+    return line.count(b",") + line.count(b"[") + line.count(b"{")
 
 
 def _skip_line(stream: BinaryIO) -> None:
@@ -229,7 +271,7 @@ def _json_rows(path: str, root: Path) -> Iterator[RawRow]:
     position = 0
     try:
         with _uncompressed(path, root) as stream:
-            for value, text in JsonStream(stream, MAX_ROW_BYTES).records():
+            for value, text in JsonStream(stream, MAX_ROW_BYTES, MAX_ROW_VALUES // 2).records():
                 yield _json_row(position, value, text.encode("utf-8", "surrogatepass"))
                 position += 1
     except MalformedJson as error:
@@ -247,7 +289,7 @@ def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
         for group in range(file.num_row_groups):
             end = position + file.metadata.row_group(group).num_rows
             try:
-                for batch in file.iter_batches(_batch_size(file, group), row_groups=[group]):
+                for batch in file.iter_batches(_batch_size(stream, file, group), row_groups=[group]):
                     for value, finding in batch_rows(batch):
                         yield RawRow(position, value, () if finding is None else (finding,), None, True)
                         position += 1
@@ -255,11 +297,37 @@ def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
                 message = f"found damage in row group {group}: {str(error).splitlines()[0]}"
                 for lost in range(position, end):
                     yield RawRow(lost, None, (Finding("file.corrupt", None, message),))
+            else:
+                message = f"found row group {group} to end before its last row"
+                for lost in range(position, end):
+                    yield RawRow(lost, None, (Finding("file.corrupt", None, message),))
             position = end
 
 
-def _batch_size(file: pq.ParquetFile, group: int) -> int:
-    """Rows per batch, so that a batch of large media stays within tens of megabytes."""
+def _batch_size(stream: BinaryIO, file: pq.ParquetFile, group: int) -> int:
+    """Rows per batch, so that a batch of large media stays within tens of megabytes, and within hundreds
+    where every value of a column is the longest one of its dictionary."""
     metadata = file.metadata.row_group(group)
-    size = metadata.total_byte_size // max(metadata.num_rows, 1)
-    return max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(size, 1)))
+    rows = max(metadata.num_rows, 1)
+    columns = [metadata.column(index) for index in range(metadata.num_columns)]
+    most = sum(_dictionary_bytes(stream, column) * column.num_values // rows for column in columns)
+    by_mean = _BATCH_BYTES // max(metadata.total_byte_size // rows, 1)
+    return max(1, min(_MAX_BATCH_ROWS, by_mean, _MOST_BATCH_BYTES // max(most, 1)))
+
+
+def _dictionary_bytes(stream: BinaryIO, column: pq.ColumnChunkMetaData) -> int:
+    """Size of a column's dictionary by its page's header, or 0 where it has none.
+
+    In Thrift's compact protocol the header starts with two numbers, the page's type and its size, each
+    after a byte that tells the field and as a varint of twice its value.
+    """
+    if not column.dictionary_page_offset:
+        return 0
+    stream.seek(column.dictionary_page_offset)
+    head = stream.read(16)
+    size = 0
+    for place, byte in enumerate(head[3:]):
+        size |= (byte & 127) << 7 * place
+        if byte < 128:
+            break
+    return size >> 1

@@ -12,6 +12,9 @@ from rl_assets.contract.rewards import check_data_source, check_extra_info, chec
 from rl_assets.contract.uids import content_digest, uid_fault
 
 
+MAX_PROMPT_CHARACTERS = 4 << 20
+
+
 class Record(NamedTuple):
     """A row that passed, on its way into the table.
 
@@ -31,6 +34,12 @@ class Record(NamedTuple):
     reward_model: str
     extra_info: str
     extra_columns: str
+
+    @property
+    def num_bytes(self) -> int:
+        """About how many bytes the row takes in the table."""
+        texts = len(self.prompt) + len(self.reward_model) + len(self.extra_info) + len(self.extra_columns)
+        return texts + self.media.num_bytes
 
 
 def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft) -> Record | None:
@@ -63,6 +72,8 @@ def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft
             encode(own, "uid", found)
     extras = _extra_columns(row, draft)
     prompt = encode(messages, "prompt", found)
+    if len(prompt) > MAX_PROMPT_CHARACTERS:
+        draft.add("prompt.too_large", "prompt", f"found {len(prompt):,} characters")
     reward_model = encode(model, "reward_model", found)
     extra_info = encode(info, "extra_info", found)
     extra_columns = encode(extras, "", found) if extras else "{}"

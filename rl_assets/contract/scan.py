@@ -32,24 +32,40 @@ def scan_files(
         InputError: a file is missing or cannot be read, a glob or folder holds no raw file, a suffix is
             unknown, a parquet file has no valid footer, or there is no row at all.
     """
-    files = []
-    wanted: tuple[tuple[Split, str, str | Sequence[str] | None], ...] = (
-        ("train", "train_files", train_files),
-        ("val", "val_files", val_files),
-    )
-    for split, setting, entries in wanted:
-        listed = [entries] if isinstance(entries, str) else list(entries or ())
-        paths = {path for entry in listed for path in _expand(entry, root, f"data.{setting}")}
-        files += [_scan(path, split, root, f"data.{setting}") for path in sorted(paths)]
+    found = find_files(train_files, val_files, root=root)
+    files = [_scan(path, split, root, f"data.{split}_files") for split, path in found]
     manifest = RawManifest(files=files)
     if not manifest.rows:
         raise InputError(
+            file=", ".join(file.path for file in files[:5]) or None,
             field="data.train_files",
             found=f"no row in {len(files)} files" if files else "no file",
             expected="at least one row",
             remedy="Name the files that hold the prompts.",
         )
     return manifest
+
+
+def find_files(
+    train_files: str | Sequence[str], val_files: str | Sequence[str] | None = None, *, root: Path
+) -> list[tuple[Split, str]]:
+    """Split and manifest path of every raw file, in the order of a manifest; none is opened.
+
+    Takes what `scan_files` takes.
+
+    Raises:
+        InputError: a glob or folder holds no raw file.
+    """
+    wanted: tuple[tuple[Split, str | Sequence[str] | None], ...] = (
+        ("train", train_files),
+        ("val", val_files),
+    )
+    found: list[tuple[Split, str]] = []
+    for split, entries in wanted:
+        listed = [entries] if isinstance(entries, str) else list(entries or ())
+        paths = {path for entry in listed for path in _expand(entry, root, f"data.{split}_files")}
+        found += [(split, path) for path in sorted(paths)]
+    return found
 
 
 def _expand(entry: str, root: Path, setting: str) -> Iterator[str]:
@@ -64,11 +80,11 @@ def _expand(entry: str, root: Path, setting: str) -> Iterator[str]:
         return
     path = root / os.path.expanduser(entry)
     if path.is_dir():
-        inside = (found for found in path.rglob("*") if found.is_file() and not _is_hidden(found, path))
-        yield from _require((_name(p, root) for p in inside if format_of(p.name)), entry, setting)
+        yield from _require((_name(p, root) for p in _inside(path)), entry, setting)
     elif glob.has_magic(entry) and not path.exists():
         found = (Path(p) for p in glob.glob(str(path), recursive=True))
-        yield from _require((_name(p, root) for p in found if p.is_file()), entry, setting)
+        files = (file for p in found for file in (_matched_folder(p) if p.is_dir() else (p,)))
+        yield from _require((_name(p, root) for p in files), entry, setting)
     else:
         yield _name(path, root)
 
@@ -84,6 +100,18 @@ def _expand_url(entry: str, setting: str) -> Iterator[str]:
         yield from _require(inside, entry, setting)
     else:
         yield entry
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """What bears a raw file's suffix below `folder`; links that lead nowhere too, to be refused by name."""
+    for path in folder.rglob("*"):
+        if format_of(path.name) and not path.is_dir() and not _is_hidden(path, folder):
+            yield path
+
+
+def _matched_folder(folder: Path) -> Iterator[Path]:
+    """The raw files of a folder that a glob matched: of one that is named like a file, as Spark writes it."""
+    return _inside(folder) if format_of(folder.name) else iter(())
 
 
 def _is_hidden(path: Path, below: Path) -> bool:

@@ -35,6 +35,8 @@ def uid_fault(uid: Any) -> Finding | None:
         return Finding("uid.invalid", "uid", f"found {describe(uid)}, expected text")
     if not uid.strip():
         return Finding("uid.invalid", "uid", "found blank text, expected at least one letter or digit")
+    if len(uid) > 255:
+        return Finding("uid.invalid", "uid", f"found {describe(uid)}, expected at most 255")
     if "_" in uid:
         return Finding("uid.invalid", "uid", "found `_` in the uid, by which verl cuts its keys apart")
     return None

@@ -207,12 +207,17 @@ def _write(
 
 def _save_to_disk(folder: Path, names: Sequence[str]) -> list[ExportedFile]:
     """The parquet files as a `datasets.DatasetDict` for `load_from_disk`."""
-    from datasets import disable_progress_bars, load_dataset
+    from datasets import Dataset, DatasetDict, NamedSplit, disable_progress_bars
 
     disable_progress_bars()
     splits = {Path(name).stem: str(folder / name) for name in names}
     with TemporaryDirectory(dir=folder) as cache:
-        data = load_dataset("parquet", data_files=splits, cache_dir=cache)
+        data = DatasetDict(
+            {
+                split: Dataset.from_parquet(path, split=NamedSplit(split), cache_dir=cache)
+                for split, path in splits.items()
+            }
+        )
         data.save_to_disk(folder / SAVED)
     rows = {split: part.num_rows for split, part in data.items()}
     files = sorted(path for path in (folder / SAVED).rglob("*") if path.is_file())

@@ -8,16 +8,19 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from rl_assets.contract import scorers
 from rl_assets.errors import InputError
 from rl_assets.rewards import builtin
 from rl_assets.store import digest_file, digest_json
 
 _PACKAGE, _FILE = "pkg://", "file://"
 _FIELD = "reward.custom_reward_function"
+_SHORTEST_SECRET = 8
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,21 @@ class RewardFunction:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def files(self) -> list[Path]:
+        """The Python files that hold it, those that are there; of the built-in scorers, their table too.
+
+        What these import in turn does not count. A package that holds the module is imported to find it.
+        """
+        if self.path is None:
+            return [Path(builtin.__file__), Path(scorers.__file__)]
+        return [file] if (file := self._source()) is not None and file.is_file() else []
+
+    @property
     def digest(self) -> str:
-        """Changes with the function's name and arguments, and with the bytes of its file."""
-        file = None if self.path is None or self.path.startswith(_PACKAGE) else self._file()
-        content = digest_file(file) if file is not None and file.is_file() else None
-        return digest_json([self.path, self.name, dict(self.kwargs), content])
+        """Changes with the function's name and arguments and with the bytes of its file or module, not with
+        where that lies; for the built-in scorers, with theirs and with the version of math-verify."""
+        library = version("math-verify") if self.path is None else None
+        return digest_json([self.name, dict(self.kwargs), [digest_file(file) for file in self.files], library])
 
     def load(self) -> Callable[..., Any]:
         """The function itself; a file's code is run for it.
@@ -73,10 +86,22 @@ class RewardFunction:
     def _file(self) -> Path:
         return Path((self.path or "").removeprefix(_FILE))
 
+    def _source(self) -> Path | None:
+        if not (self.path or "").startswith(_PACKAGE):
+            return self._file()
+        try:
+            found = importlib.util.find_spec(self._module_name())
+        except (ImportError, ValueError):
+            return None
+        return Path(found.origin) if found and found.origin else None
+
+    def _module_name(self) -> str:
+        return (self.path or "").removeprefix(_PACKAGE).replace("/", ".")
+
     def _module(self) -> Any:
         assert self.path is not None
         if self.path.startswith(_PACKAGE):
-            return importlib.import_module(self.path.removeprefix(_PACKAGE).replace("/", "."))
+            return importlib.import_module(self._module_name())
         spec = importlib.util.spec_from_file_location("rl_assets_reward_function", self._file())
         if spec is None or spec.loader is None:
             raise ImportError("the name of a Python file ends in .py")
@@ -122,7 +147,15 @@ def call(
             result = asyncio.run(_await(result))
         return normalise(result)
     except Exception as error:
-        return Scored(error=_text(f"{type(error).__name__}: {error}"))
+        return Scored(error=_without_secrets(_text(f"{type(error).__name__}: {error}"), kwargs))
+
+
+def _without_secrets(message: str, kwargs: Mapping[str, Any]) -> str:
+    """The message without the text arguments of the YAML: one may be a key, and errors are written down."""
+    for name, value in kwargs.items():
+        if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
+            message = message.replace(value, f"({name})")
+    return message
 
 
 async def _await(result: Any) -> Any:

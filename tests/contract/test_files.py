@@ -3,11 +3,14 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from rl_assets.contract import ContractOptions, RawManifest, apply_contract, scan_files
+from rl_assets.contract import ContractOptions, RawManifest, apply_contract, gate, scan_files
 from rl_assets.errors import InputError
 from tests.contract.rows import accepted, row, run, said, write_jsonl
 
@@ -108,25 +111,73 @@ def test_a_parquet_file_without_a_footer(folder: Path, data: bytes) -> None:
 
 def test_files_without_rows(folder: Path) -> None:
     (folder / "empty.jsonl").write_text("\n")
-    with pytest.raises(InputError, match="no row in 1 files"):
+    with pytest.raises(InputError, match=r"empty\.jsonl: .*no row in 1 files"):
         scan_files("empty.jsonl", root=folder)
     assert scan_files(["a.jsonl", "empty.jsonl"], root=folder).rows == 2
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "found"),
     [
-        lambda path: path.unlink(),
-        lambda path: path.write_text(path.read_text() + "{}\n"),
-        lambda path: path.write_text(path.read_text().replace("\n", " ", 1)),
+        (lambda path: path.unlink(), "no such file any more"),
+        (lambda path: path.write_text(path.read_text() + "{}\n"), "bytes, expected the"),
+        (lambda path: path.write_text(path.read_text().replace("40 + 2", "42 + 0")), "other content"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "bytes, expected the"),
     ],
-    ids=["gone", "longer", "other rows in as many bytes"],
+    ids=["gone", "longer", "other content in as many bytes", "a pipe"],
 )
-def test_a_file_that_changed_since_the_scan(folder: Path, change: Callable[[Path], object]) -> None:
+def test_a_file_that_changed_since_the_scan(
+    folder: Path, change: Callable[[Path], object], found: str
+) -> None:
     manifest = scan_files("a.jsonl", root=folder)
     change(folder / "a.jsonl")
-    with pytest.raises(InputError, match="Scan the raw files again"):
+    with pytest.raises(InputError, match=rf"a\.jsonl: found .*{found}.*Scan the raw files again"):
         apply_contract(manifest, ContractOptions(), root=folder, folder=folder)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "big.parquet"])
+@pytest.mark.parametrize("size", [10, 10**6], ids=["cut", "grown"])
+def test_a_file_that_changes_while_it_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int
+) -> None:
+    pq.write_table(
+        pa.Table.from_pylist([said(f"{n}?") for n in range(3000)]), folder / "big.parquet", row_group_size=100
+    )
+    manifest = scan_files(name, root=folder)
+    judge_row, calls = gate.check_row, iter(range(10**6))
+
+    def change_at_the_second(*arguments: Any) -> Any:
+        if next(calls) == 1:
+            os.truncate(folder / name, size)
+        return judge_row(*arguments)
+
+    monkeypatch.setattr(gate, "check_row", change_at_the_second)
+    with pytest.raises(InputError, match=rf"{name}: found a file that .*Scan the raw files again"):
+        apply_contract(manifest, ContractOptions(), root=folder, folder=folder)
+
+
+@pytest.mark.parametrize("setting", [".", "*", "**/*.jsonl"])
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("nowhere"), os.mkfifo], ids=["link", "pipe"])
+def test_what_is_named_like_a_raw_file_and_is_none_is_not_passed_over(
+    folder: Path, setting: str, make: Callable[[Path], object]
+) -> None:
+    (folder / "notes.txt").unlink()
+    make(folder / "z.jsonl")
+    with pytest.raises(InputError, match=r"z\.jsonl: field `data\.train_files`: found (no file|a file that)"):
+        scan_files(setting, root=folder)
+
+
+def test_a_folder_named_like_a_file_is_read_where_a_glob_matches_it(folder: Path) -> None:
+    (folder / "spark.jsonl").mkdir()
+    write_jsonl(folder / "spark.jsonl/part-0.jsonl", [row()])
+    (folder / "spark.jsonl/_SUCCESS").touch()
+    assert paths(scan_files("*.jsonl", root=folder)) == ["a.jsonl", "b.jsonl", "spark.jsonl/part-0.jsonl"]
+
+
+def test_a_footer_that_claims_more_rows_than_its_bytes_can_hold(folder: Path) -> None:
+    pq.write_table(pa.table({"prompt": pa.nulls(3 << 20, pa.string())}), folder / "x.parquet")
+    with pytest.raises(InputError, match=r"x\.parquet: .*claims 3,145,728 rows in [\d,]+ bytes"):
+        scan_files("x.parquet", root=folder)
 
 
 def test_a_file_name_that_cannot_be_shown(folder: Path) -> None:

@@ -178,3 +178,17 @@ def test_tools_that_are_promised_and_not_given_are_pointed_out(tmp_path: Path) -
 @pytest.mark.parametrize("ability", [3, ["math"]])
 def test_ability_is_a_label(tmp_path: Path, ability: object) -> None:
     assert errors(judge(tmp_path, row(ability=ability))) == [("ability.not_text", "ability")]
+
+
+def test_a_prompt_of_millions_of_characters(tmp_path: Path) -> None:
+    long, longer = said("word " * 100_000), said("word " * 900_000, extra_info={"index": 8})
+    result = judge(tmp_path, long, longer)
+    assert errors(result) == [("prompt.too_large", "prompt")]
+    assert result.accepted_rows == 1
+
+
+def test_of_a_hundred_thousand_faults_a_hundred_are_told(tmp_path: Path) -> None:
+    broken = row(prompt=[{"role": "human", "content": 1}] * 100_000)
+    found = errors(judge(tmp_path, broken))
+    assert len([code for code, _ in found if code == "prompt.unknown_role"]) == 100
+    assert {code for code, _ in found} == {"prompt.unknown_role", "prompt.content_type"}

@@ -103,6 +103,12 @@ def test_a_uid_of_the_users_own_stands_once(tmp_path: Path) -> None:
     assert "train.jsonl, row 0" in refused["message"]
 
 
+def test_a_uid_of_the_users_own_is_of_255_characters_at_most(tmp_path: Path) -> None:
+    result = judge(tmp_path, A | {"uid": "x" * 255}, B | {"uid": "x" * 256})
+    assert errors(result) == [("uid.invalid", "uid")]
+    assert uids(result) == ["x" * 255]
+
+
 def test_a_refused_row_does_not_take_its_uid(tmp_path: Path) -> None:
     assert uids(judge(tmp_path, A | {"uid": "x", "prompt": []}, B | {"uid": "x"})) == ["x"]
 

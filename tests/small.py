@@ -1,0 +1,22 @@
+"""A policy that is quick on a CPU: the demo policy's tokenizer and template, a model of random weights."""
+
+import shutil
+from pathlib import Path
+
+from tests.build import POLICY
+
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+def save_small_policy(folder: Path, seed: int = 0) -> Path:
+    """Write the policy to `folder`; another seed gives other weights."""
+    import torch
+    import transformers as hf
+
+    settings = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(seed)
+    config = hf.LlamaConfig(**settings, vocab_size=49152, bos_token_id=1, eos_token_id=2, pad_token_id=2)
+    hf.LlamaForCausalLM(config).save_pretrained(folder)
+    for name in _TOKENIZER:
+        shutil.copy(POLICY / name, folder / name)
+    return folder
