@@ -11,7 +11,6 @@ from rl_assets import DataToRollout
 from rl_assets.assets.dataset import Dataset
 from tests.project import attributes
 
-
 CONTRACT = {"field_contract", "rejected_rows"}
 
 

@@ -387,3 +387,16 @@ def test_the_commit_is_that_of_the_projects_checkout(tmp_path: Path) -> None:
 def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert git_commit.__wrapped__(tmp_path) is None
+
+
+def test_an_object_store_is_known_by_the_properties_of_its_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RL_ASSETS_STORAGE", f"memory://{tmp_path.name}")
+    dataset = make_dataset(tmp_path, [problem(0)])
+    contract = ("raw_files", *CONTRACT)
+    assert recomputed(rebuild(dataset, *contract)) == set(contract)
+    assert recomputed(rebuild(dataset, *contract)) == set()
+    table = dataset.storage / "field_contract.parquet"
+    table.write_bytes(table.read_bytes())
+    assert recomputed(rebuild(dataset, *contract)) == CONTRACT

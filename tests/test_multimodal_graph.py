@@ -19,7 +19,7 @@ from rl_assets.protocol import DataProto, MediaStore
 from rl_assets.verl import with_multi_modal_inputs
 from tests.build import evaluations, failed, failure, make_dataset, materialize, problem
 from tests.checks.stores import evaluate, problems
-from tests.checks.test_checks import reshard
+from tests.checks.test_checks import reshard, rewrite
 from tests.prompts import media, processors
 
 P, R = 160, 6
@@ -219,6 +219,27 @@ def test_wrong_multimodal_positions_are_found(dataset: Dataset, row: int, column
 
     reshard(dataset, "rollouts", change)
     assert any(problem in found for found in problems(evaluate(dataset, "rollouts", "tensor_rules")))
+
+
+@pytest.mark.parametrize(
+    ("source_row", "token", "problem"),
+    [
+        (1, "a", "no media token in the rendered prompt of a row with media"),
+        (0, "<|image_pad|>", "media tokens in the rendered prompt of a row without media"),
+    ],
+)
+def test_a_rendered_prompt_without_its_media_is_found(
+    dataset: Dataset, source_row: int, token: str, problem: str
+) -> None:
+    other = processors.tokenizer().convert_tokens_to_ids(token)
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            if row["source_row"] == source_row and row["source_file"].endswith("jsonl"):
+                row["prompt_ids"] = [other] * row["prompt_length"]
+
+    rewrite(dataset, "length_filtered", change)
+    assert problems(evaluate(dataset, "length_filtered", "placeholder_media")) == [problem]
 
 
 def test_patch_counts_that_are_not_the_images_are_found(dataset: Dataset) -> None:

@@ -1,12 +1,15 @@
-"""Placeholder–media consistency: as many placeholders as media, per row and kind."""
+"""Placeholder–media consistency: as many placeholders as media, in the row and in its rendered prompt."""
 
 from functools import partial
+from pathlib import Path
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
 from rl_assets.checks.findings import Findings
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.contract.consistency import media_counts
+from rl_assets.prompts.media_source import has_media
+from rl_assets.prompts.media_tokens import read_media_token_ids
 
 NAME = "placeholder_media"
 _COLUMNS = ["uid", "source_file", "source_row", "data_source", "ability", "prompt", "reward_model"]
@@ -15,10 +18,23 @@ _COLUMNS = ["uid", "source_file", "source_row", "data_source", "ability", "promp
 def _consistent(asset: str, dataset: Dataset) -> Findings:
     findings = Findings({"rows": 0, "rows_with_media": 0})
     columns = [*_COLUMNS, "extra_info", "extra_columns", *MEDIA_COLUMNS]
+    marks: frozenset[int] = frozenset()
+    if asset == "length_filtered":
+        columns.append("prompt_ids")
+        marks = read_media_token_ids(dataset.policy) if isinstance(dataset.policy, Path) else marks
     rows = with_media = 0
     for record in dataset.table(asset).rows(columns):
         rows += 1
-        counts = media_counts(decode_row(record))
+        row = decode_row(record)
+        seen = not marks.isdisjoint(record.get("prompt_ids", ()))
+        if marks and seen != has_media(row):
+            problem = (
+                "media tokens in the rendered prompt of a row without media"
+                if seen
+                else "no media token in the rendered prompt of a row with media"
+            )
+            findings.fail(problem, record)
+        counts = media_counts(row)
         with_media += any(media for _, media in counts.values())
         for modality, (placeholders, media) in counts.items():
             if placeholders != media:
@@ -32,7 +48,8 @@ CHECKS = [
         asset,
         NAME,
         "Every `<image>`, `<video>` and `<audio>` in a prompt has its medium in the row's columns, and every "
-        "medium its placeholder. Otherwise a processor puts a picture into the wrong place, or fails.",
+        "medium its placeholder; a rendered prompt has media tokens where its row has media. Otherwise a "
+        "processor puts a picture into the wrong place, or fails.",
         partial(_consistent, asset),
     )
     for asset in ("field_contract", "length_filtered")

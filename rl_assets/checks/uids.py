@@ -62,7 +62,17 @@ def _rollouts(dataset: Dataset) -> Findings:
         for uid, split in zip(data.non_tensor_batch["uid"], data.non_tensor_batch["split"], strict=True)
         for sample in range(dataset.responses_per_prompt(split))
     )
-    return _same(dataset, due, Counter(_samples(dataset)), "the shards times n", "the rollouts")
+    found: Counter[Any] = Counter()
+    shards = []
+    for ref, data in dataset.shards("rollouts"):
+        uids, samples = data.non_tensor_batch["uid"], data.non_tensor_batch["sample_index"]
+        answers = list(zip(uids, samples, strict=True))
+        found.update(answers)
+        strange = sum(answer not in due for answer in answers)
+        shards.append({"shard": ref.name, "rows": len(data), "uids": len(set(uids)), "failures": strange})
+    findings = _same(dataset, due, found, "the shards times n", "the rollouts")
+    findings.shards = shards
+    return findings
 
 
 def _reward_inputs(dataset: Dataset) -> Findings:

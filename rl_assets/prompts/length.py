@@ -143,10 +143,16 @@ class _Gate:
                 problems = _in_batch(job, measured)
                 long = lengths > self.limit
                 fits = ~long
-                fits[list(problems)] = False
+                fits[list(problems)] = long[list(problems)] = False
                 cuts = long & (media_counts(job.batch) == 0) if self.truncation else np.zeros_like(long)
-                writing.do(kept.write_batch, self._fitting(job.batch, encoded, lengths, fits | cuts, cuts))
-                writing.do(overlong.write_batch, self._overlong(job.batch, encoded, lengths, long & ~cuts))
+                writing.do(
+                    lambda *made: kept.write_batch(self._fitting(*made)),
+                    *(job.batch, encoded, lengths, fits | cuts, cuts),
+                )
+                writing.do(
+                    lambda *made: overlong.write_batch(self._overlong(*made)),
+                    *(job.batch, encoded, lengths, long & ~cuts),
+                )
                 refused.write_rows(
                     _refuse(job.batch.slice(index, 1).to_pylist()[0], why) for index, why in problems.items()
                 )

@@ -18,8 +18,7 @@ def media_tokens(special: Iterable[str]) -> tuple[str, ...]:
     A row's own placeholders are not among them, though LLaVA's token is one (`<image>`): the contract counts
     them.
     """
-    marks = {token for token in special if any(word in token.lower() for word in _WORDS)}
-    return tuple(sorted(marks - set(PLACEHOLDERS.values())))
+    return tuple(sorted({token for token in special if _marks_media(token)} - set(PLACEHOLDERS.values())))
 
 
 def read_media_tokens(folder: Path) -> tuple[str, ...]:
@@ -28,8 +27,21 @@ def read_media_tokens(folder: Path) -> tuple[str, ...]:
     Empty where there is no such file, or none that can be read: whether the policy loads is found out, and
     said, by the step that needs it.
     """
+    return media_tokens(_special_tokens(folder))
+
+
+def read_media_token_ids(folder: Path) -> frozenset[int]:
+    """The ids of these tokens, and of a row's own placeholder where the policy has it as a token."""
+    return frozenset(number for token, number in _special_tokens(folder).items() if _marks_media(token))
+
+
+def _marks_media(token: str) -> bool:
+    return any(word in token.lower() for word in _WORDS)
+
+
+def _special_tokens(folder: Path) -> dict[str, int]:
     try:
         added = json.loads((folder / "tokenizer.json").read_bytes()).get("added_tokens", [])
-        return media_tokens(token["content"] for token in added if token.get("special"))
+        return {token["content"]: token["id"] for token in added if token.get("special")}
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
-        return ()
+        return {}

@@ -1,6 +1,5 @@
 """Prompts with media: the policy's own processor expands placeholders and makes the model's tensors."""
 
-import contextlib
 import copy
 import logging
 import os
@@ -15,6 +14,7 @@ from rl_assets.errors import InputError, first_line
 from rl_assets.prompts.expansion import Expansion, expand, learn_expansion
 from rl_assets.prompts.media_decode import image_size, read_audio, read_image, read_video
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
+from rl_assets.prompts.refused import Refused, reasons, require_whole
 from rl_assets.prompts.render import Rendered
 from rl_assets.protocol.item import MODALITIES, build_messages
 from rl_assets.protocol.media import MediaStore
@@ -37,14 +37,6 @@ _TEXT_OUTPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_
 _SAMPLING = ("fps", "num_frames", "min_frames", "max_frames")
 _COMPARED_ROWS = 4
 _ROWS_AT_ONCE = 32
-
-
-class _Refused(Exception):
-    """Why a prompt with media is not rendered: a reject code, the field, and what is wrong."""
-
-    def __init__(self, code: str, path: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code, self.path, self.reason = code, path, reason
 
 
 @dataclass(frozen=True)
@@ -149,7 +141,7 @@ class MediaRenderer:
         """
         try:
             return self._process(self._open(row, in_full=True))
-        except _Refused as refused:
+        except Refused as refused:
             raise InputError(
                 file=row.get("source_file"),
                 row=row.get("source_row"),
@@ -167,7 +159,7 @@ class MediaRenderer:
         """
         try:
             found = [media_digest(medium) for _, _, medium in self._media(self._messages(row), row)]
-        except _Refused as refused:
+        except Refused as refused:
             raise InputError(
                 file=row.get("source_file"),
                 row=row.get("source_row"),
@@ -181,20 +173,20 @@ class MediaRenderer:
     def _expansion(self) -> Expansion | None:
         return learn_expansion(self.processor, self.mm_processor_kwargs)
 
-    def _try_open(self, row: Mapping[str, Any]) -> "_Opened | _Refused":
+    def _try_open(self, row: Mapping[str, Any]) -> "_Opened | Refused":
         try:
             return self._open(row, in_full=False)
-        except _Refused as refused:
+        except Refused as refused:
             return refused
 
     def _render(
-        self, rows: Sequence[Mapping[str, Any]], opened: Sequence["_Opened | _Refused"]
+        self, rows: Sequence[Mapping[str, Any]], opened: Sequence["_Opened | Refused"]
     ) -> list[Rendered]:
         rendered: dict[int, Rendered] = {}
         quick: dict[int, str] = {}
         for index, (row, prompt) in enumerate(zip(rows, opened, strict=True)):
             try:
-                if isinstance(prompt, _Refused):
+                if isinstance(prompt, Refused):
                     raise prompt
                 if prompt.sizes is None:
                     rendered[index] = Rendered(ids=self._process(prompt)[0])
@@ -202,7 +194,7 @@ class MediaRenderer:
                     quick[index] = self._expanded(prompt)
                 else:
                     rendered[index] = Rendered(ids=self._process(self._open(row, in_full=True))[0])
-            except _Refused as refused:
+            except Refused as refused:
                 rendered[index] = Rendered(error=refused.reason, code=refused.code, path=refused.path)
         ids = self._encode(list(quick.values()))
         rendered |= {index: Rendered(ids=own) for index, own in zip(quick, ids, strict=True)}
@@ -237,13 +229,14 @@ class MediaRenderer:
         messages = self._messages(row)
         found = list(self._media(messages, row))
         text = self._template(messages, row.get("tools") or self.tools)
-        self._check_text(text, messages, [part["type"] for _, part, _ in found])
+        tokens = {modality: getattr(self.processor, f"{modality}_token", None) for modality in MODALITIES}
+        require_whole(text, messages, tokens)
         sized = not in_full and self._expansion is not None
         media: dict[str, list[Any]] = {}
         sizes: list[tuple[int, int]] = []
         sized = sized and all(part["type"] == "image" for _, part, _ in found)
         for path, part, medium in found:
-            with _reasons("render.media_error", path):
+            with reasons("render.media_error", path):
                 if sized:
                     sizes.append(image_size(medium))
                 else:
@@ -260,7 +253,7 @@ class MediaRenderer:
             try:
                 messages = build_messages(row, row["prompt"], present)
             except InputError as error:
-                raise _Refused(
+                raise Refused(
                     "render.media_error", error.field or "prompt", f"{error.found}, expected {error.expected}"
                 ) from error
         return [_present(message) for message in messages]
@@ -276,18 +269,18 @@ class MediaRenderer:
                 path = f"{modality}s[{seen[modality]}]"
                 seen[modality] += 1
             if all(getattr(self.processor, name, None) is None for name in _PROCESSORS[modality]):
-                raise _Refused(
+                raise Refused(
                     "render.media_unsupported",
                     modality + "s",
                     f"the policy's {type(self.processor).__name__} reads no {modality}",
                 )
-            with _reasons("render.media_error", path):
+            with reasons("render.media_error", path):
                 medium = self.source.open(part, row.get("source_file"))
             yield path, part, medium
 
     def _template(self, messages: Messages, tools: Sequence[dict[str, Any]] | None) -> str:
         plain = [{**message, "content": _plain(message.get("content"))} for message in messages]
-        with _reasons("render.template_error", "prompt"):
+        with reasons("render.template_error", "prompt"):
             return self.processor.apply_chat_template(
                 plain,
                 tokenize=False,
@@ -295,28 +288,6 @@ class MediaRenderer:
                 tools=None if tools is None else list(tools),
                 **self.template_kwargs,
             )
-
-    def _check_text(self, text: str, messages: Messages, media: Sequence[str]) -> None:
-        """Refuse a rendered prompt that lost a text or does not hold every medium once."""
-        for modality in MODALITIES:
-            token = getattr(self.processor, f"{modality}_token", None)
-            if token is not None and (found := text.count(token)) != media.count(modality):
-                raise _Refused(
-                    "render.media_lost",
-                    "prompt",
-                    f"{found} {modality} placeholders in the rendered prompt of {media.count(modality)} "
-                    f"{modality}s",
-                )
-        position = 0
-        for number, message in enumerate(messages):
-            # Templates may leave out what an assistant thought earlier on.
-            for said in _texts(message) if message.get("role") != "assistant" else ():
-                position = text.find(said, position)
-                if position < 0:
-                    raise _Refused(
-                        "render.text_lost", f"prompt[{number}].content", "a text that is not rendered"
-                    )
-                position += len(said)
 
     def _decode(self, modality: str, medium: Medium) -> Any:
         if modality == "image":
@@ -346,7 +317,7 @@ class MediaRenderer:
     def _process(self, opened: _Opened) -> tuple[list[int], dict[str, "torch.Tensor"]]:
         """The processor's own ids and tensors."""
         arguments = self._arguments(opened.media)
-        with _reasons("render.media_error", "prompt"):
+        with reasons("render.media_error", "prompt"):
             made = self.processor(
                 text=[opened.text], add_special_tokens=False, return_tensors="pt", **arguments
             )
@@ -427,17 +398,6 @@ def load_media_renderer(
     )
 
 
-@contextlib.contextmanager
-def _reasons(code: str, path: str) -> Iterator[None]:
-    """Turns whatever a library raises into a refusal of the row."""
-    try:
-        yield
-    except (_Refused, InputError):
-        raise
-    except Exception as error:
-        raise _Refused(code, path, first_line(error)) from error
-
-
 def _present(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if value is not None}
 
@@ -452,12 +412,6 @@ def _plain(content: Any) -> Any:
         else _present(part)
         for part in content
     ]
-
-
-def _texts(message: Mapping[str, Any]) -> list[str]:
-    content = message.get("content")
-    said = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
-    return [text.strip() for text in said if isinstance(text, str) and text.strip()]
 
 
 def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -78,9 +78,12 @@ class ChatTemplate:
     @cached_property
     def second(self) -> Render | None:
         """The faster engine, where it agrees with the sandbox on every probe."""
-        template, variables = self._variables(None)
+        try:
+            template, variables = self._variables(None)
+        except Exception:  # what is wrong with the template is said of each prompt
+            return None
         source = self._tokenizer.get_chat_template(tools=None)
-        render = second_engine(source, template.environment, variables)
+        render = second_engine(source, template.environment, {**variables, "tools": None})
         if render is not None:
             for messages in PROBES:
                 try:

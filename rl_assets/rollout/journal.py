@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from rl_assets.rollout.requests import Response
-from rl_assets.store import digest_bytes, to_json
+from rl_assets.store import digest_bytes, named_errors, to_json
 
 _CHECK_DIGITS = 8
 
@@ -49,7 +49,8 @@ class Journal:
         if self._file is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = (self._folder / f"{uuid.uuid4().hex}.jsonl").open("ab", buffering=0)
-        self._file.write(_encoded(key, response))
+        with named_errors(Path(self._file.name)):
+            self._file.write(_encoded(key, response))
         self._found[key] = response
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """The media of prompts at rollout: made of what the shard refers to, one prompt at a time, and not kept."""
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -79,22 +80,24 @@ def with_media(prompts: DataProto, renderer: MediaRenderer | None, name: str) ->
             tensors are made: the prompt that the media give is not the one that was measured.
     """
     columns = prompts.non_tensor_batch
-    inputs: list[Mapping[str, torch.Tensor]] = []
-    for index in range(len(prompts)):
-        row = {key: values[index] for key, values in columns.items()}
-        if "raw_prompt" not in row or not has_media({"prompt": row["raw_prompt"]}):
-            inputs.append({})
-        elif renderer is None:
-            raise InputError(
-                file=name,
-                field="multi_modal_data",
-                found=f"media in the prompt of uid {row['uid']!r}, and a policy without a processor",
-                remedy="Materialise length_filtered again: it sets such rows aside.",
-            )
-        else:
-            inputs.append(MediaInputs(renderer.digest(row), partial(measured_inputs, renderer, row)))
-    if not any(inputs):
+    rows = [{key: values[index] for key, values in columns.items()} for index in range(len(prompts))]
+    with_some = [row for row in rows if "raw_prompt" in row and has_media({"prompt": row["raw_prompt"]})]
+    if not with_some:
         return prompts
+    if renderer is None:
+        raise InputError(
+            file=name,
+            field="multi_modal_data",
+            found=f"media in the prompt of uid {with_some[0]['uid']!r}, and a policy without a processor",
+            remedy="Materialise length_filtered again: it sets such rows aside.",
+        )
+    with ThreadPoolExecutor() as threads:
+        digests = list(threads.map(renderer.digest, with_some))
+    made = {
+        row["uid"]: MediaInputs(digest, partial(measured_inputs, renderer, row))
+        for row, digest in zip(with_some, digests, strict=True)
+    }
+    inputs: list[Mapping[str, torch.Tensor]] = [made.get(row["uid"], {}) for row in rows]
     columns = {**columns, COLUMN: column(COLUMN, inputs)}
     return DataProto(prompts.batch, columns, prompts.meta_info)
 

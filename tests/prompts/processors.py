@@ -250,7 +250,10 @@ def _gemma3_model() -> hf.PreTrainedModel:
         boi_token_index=token_id("<start_of_image>"),
         eoi_token_index=token_id("<end_of_image>"),
     )
-    return hf.Gemma3ForConditionalGeneration(config)
+    model = hf.Gemma3ForConditionalGeneration(config)
+    # Zeros at first, with which every image would look the same.
+    torch.nn.init.normal_(model.model.multi_modal_projector.mm_input_projection_weight, std=0.2)
+    return model
 
 
 MODELS = {

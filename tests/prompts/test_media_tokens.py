@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rl_assets.prompts.media_tokens import media_tokens, read_media_tokens
+from rl_assets.prompts.media_tokens import media_tokens, read_media_token_ids, read_media_tokens
 
 
 def test_tokens_that_stand_for_media_are_told_from_others() -> None:
@@ -15,12 +15,14 @@ def test_tokens_that_stand_for_media_are_told_from_others() -> None:
 
 def test_they_are_read_from_tokenizer_json(tmp_path: Path) -> None:
     added = [
-        {"content": "<|image_pad|>", "special": True},
-        {"content": "<|im_end|>", "special": True},
-        {"content": "image", "special": False},
+        {"content": "<|image_pad|>", "special": True, "id": 7},
+        {"content": "<image>", "special": True, "id": 8},
+        {"content": "<|im_end|>", "special": True, "id": 9},
+        {"content": "image", "special": False, "id": 10},
     ]
     (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
     assert read_media_tokens(tmp_path) == ("<|image_pad|>",)
+    assert read_media_token_ids(tmp_path) == {7, 8}
 
 
 def test_a_text_policy_has_none(policy: Path) -> None:

@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.errors import InputError
+from rl_assets.prompts import PromptRenderer, filter_by_length
 from rl_assets.prompts.expansion import learn_expansion
 from rl_assets.prompts.media_decode import read_audio, read_video
 from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
+from tests.build import problem, write_jsonl
 from tests.prompts import media, processors
 
 SEES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3"]
@@ -372,6 +375,32 @@ def test_the_digest_follows_the_bytes_of_the_media_and_the_settings(load: Load) 
 
 def test_a_policy_without_a_processor_has_no_renderer(policy: Path, root: Path) -> None:
     assert load_media_renderer(policy, root=root) is None
+
+
+def test_the_gate_sets_aside_rows_whose_media_a_text_policy_cannot_read(policy: Path, root: Path) -> None:
+    """Media in a column, and media in the message itself."""
+    part = [{"type": "image", "image": "a.png"}, said("?")]
+    rows = [
+        problem(0),
+        problem(1, prompt=[{"role": "user", "content": "<image>?"}], images=["a.png"]),
+        problem(2, prompt=[{"role": "user", "content": part}]),
+    ]
+    write_jsonl(root / "data/gate.jsonl", rows)
+    folder = root / "gate"
+    folder.mkdir()
+    contract = apply_contract(
+        scan_files(["data/gate.jsonl"], root=root), ContractOptions(), root=root, folder=folder
+    )
+    gate = filter_by_length(
+        contract.accepted,
+        PromptRenderer.load(policy, root=root),
+        max_prompt_length=96,
+        folder=folder,
+        log=lambda _: None,
+    )
+    refused = {row["source_row"]: (row["code"], row["path"]) for row in gate.refused.rows()}
+    assert refused == {1: ("render.media_unsupported", "images"), 2: ("render.media_unsupported", "prompt")}
+    assert gate.kept.num_rows == 1
 
 
 def test_a_processor_that_does_not_load_is_named(root: Path, load: Load, tmp_path: Path) -> None:

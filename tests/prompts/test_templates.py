@@ -111,6 +111,31 @@ def test_the_faster_engine_renders_only_what_both_say_alike(templates: dict[str,
         assert second(left_to_jinja) is None
 
 
+@pytest.mark.parametrize("source", ["{% for %}", "{{ messages | no_such_filter }}"])
+def test_a_template_that_is_none_is_an_error_of_each_prompt(policy: Path, source: str) -> None:
+    template = ChatTemplate(tokenizer_with(policy, source), {})
+    assert outcome(template.render, [ASK]) == outcome(template.render_plainly, [ASK])
+    (rendered,) = PromptRenderer(tokenizer_with(policy, source)).render([[ASK]])
+    assert rendered.code == "render.template_error"
+
+
+def test_both_engines_are_given_the_same_variables(policy: Path) -> None:
+    names = (
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "bos_token",
+        "eos_token",
+        "pad_token",
+        "shout",
+        "x",
+    )
+    tests = "".join(f"{{{{ {n} is defined }}}} {{{{ {n} is none }}}} {{{{ {n} }}}}\n" for n in names)
+    template = ChatTemplate(tokenizer_with(policy, "{{ messages[0].content }}" + tests), {"shout": None})
+    assert template.second is not None
+    assert template.second([ASK]) == template.render_plainly([ASK])
+
+
 def test_an_engine_that_differs_on_a_probe_is_not_used(policy: Path) -> None:
     prints_a_float = "{{ messages[0].content }}{{ 1e20 }}"
     template = ChatTemplate(tokenizer_with(policy, prints_a_float), {})

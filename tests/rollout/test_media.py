@@ -198,6 +198,9 @@ def test_greedy_rollouts_of_images_and_videos_are_those_of_generate(tmp_path: Pa
                 max_new_tokens=8,
                 suppress_tokens=list(policy.blocked_token_ids),
             )[0, inputs["input_ids"].shape[1] :]
+            token = made[0]
+            likely = policy.model(**inputs).logits[0, -1].log_softmax(-1)[token].item()
+            assert answered.batch["raw_log_probs"][2 * index, 0].item() == pytest.approx(likely, abs=1e-5)
             for sample in (2 * index, 2 * index + 1):
                 length = answered.non_tensor_batch["response_length"][sample]
                 assert answered.batch["responses"][sample, :length].tolist() == made.tolist()
