@@ -226,9 +226,9 @@ def _auto_class(config: Any, folder: Path) -> Any:
     from transformers.models.auto import modeling_auto
 
     kind = type(config)
-    sees = getattr(config, "vision_config", None) is not None
-    if sees and kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        return transformers.AutoModelForImageTextToText
+    perceives = any(getattr(config, name, None) is not None for name in ("vision_config", "audio_config"))
+    if perceives and kind in modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING:
+        return transformers.AutoModelForMultimodalLM
     generates = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in (
         getattr(config, "auto_map", None) or {}
     )
@@ -236,7 +236,7 @@ def _auto_class(config: Any, folder: Path) -> Any:
         raise InputError(
             file=folder,
             found=f"a model of type {config.model_type!r}",
-            expected="a causal language model, or a vision-language model that generates text",
+            expected="a causal language model, which may take images, videos or audio as well",
             remedy="Name another policy.",
         )
     return transformers.AutoModelForCausalLM

@@ -256,11 +256,28 @@ def _gemma3_model() -> hf.PreTrainedModel:
     return model
 
 
+def _qwen2_audio_model() -> hf.PreTrainedModel:
+    config = hf.Qwen2AudioConfig(
+        audio_config=hf.Qwen2AudioEncoderConfig(
+            num_mel_bins=16,
+            encoder_layers=2,
+            encoder_attention_heads=2,
+            encoder_ffn_dim=64,
+            d_model=32,
+            max_source_positions=50,
+        ),
+        text_config=hf.Qwen2Config(**_TEXT),
+        audio_token_index=token_id("<|AUDIO|>"),
+    )
+    return hf.Qwen2AudioForConditionalGeneration(config)
+
+
 MODELS = {
     "qwen2_5_vl": _qwen2_5_vl_model,
     "qwen3_vl": _qwen3_vl_model,
     "llava": _llava_model,
     "gemma3": _gemma3_model,
+    "qwen2_audio": _qwen2_audio_model,
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_assets.errors import InputError
-from rl_assets.prompts.media_decode import read_video
+from rl_assets.prompts.media_decode import read_audio, read_video
 from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
 from rl_assets.protocol import DataProto, MediaStore, collate_fn, read_shard, to_item, write_shard
 from rl_assets.protocol.item import build_messages
@@ -152,7 +152,7 @@ def test_responses_are_known_by_the_content_of_their_media(
 
 
 @pytest.mark.parametrize("kind", sorted(processors.MODELS))
-def test_greedy_rollouts_of_images_and_videos_are_those_of_generate(tmp_path: Path, kind: str) -> None:
+def test_greedy_rollouts_of_media_are_those_of_generate(tmp_path: Path, kind: str) -> None:
     """Media go through the renderer on one side, and through transformers alone on the other."""
     (tmp_path / "data").mkdir()
     media.picture().save(tmp_path / "data/a.png")
@@ -160,11 +160,17 @@ def test_greedy_rollouts_of_images_and_videos_are_those_of_generate(tmp_path: Pa
     folder = processors.save_policy(kind, tmp_path / "policy")
     renderer = load_media_renderer(folder, root=tmp_path)
     assert renderer is not None
+    media.sound(tmp_path / "data/s.wav")
     rows = [
         media.row("<image>.", images=["a.png"]),
         media.row("What is the difference of <image> and <image>?", images=["a.png", "a.png"]),
     ]
-    if kind.startswith("qwen"):
+    if kind == "qwen2_audio":
+        rows = [
+            media.row("<audio>.", audios=["s.wav"]),
+            media.row("Is <audio> as <audio>?", audios=["s.wav", "s.wav"]),
+        ]
+    elif kind.startswith("qwen"):
         rows.append(media.row("Is <image> in <video>?", images=["a.png"], videos=["v.mp4"]))
         rows.append(media.row("<video>!", videos=["v.mp4"]))
     for number, row in enumerate(rows):
@@ -187,7 +193,9 @@ def test_greedy_rollouts_of_images_and_videos_are_those_of_generate(tmp_path: Pa
                 given["images"] = [media.picture()] * len(row["images"])
             if "videos" in row:
                 given |= {"videos": [torch.from_numpy(frames)], "video_metadata": [dict(about)]}
-            columns = {"image": row.get("images"), "video": row.get("videos")}
+            if "audios" in row:
+                given["audio"] = [read_audio(tmp_path / "data/s.wav", 16_000)] * len(row["audios"])
+            columns = {"image": row.get("images"), "video": row.get("videos"), "audio": row.get("audios")}
             present = {modality: items for modality, items in columns.items() if items}
             messages = build_messages(row, row["prompt"], present)
             text = renderer.processor.apply_chat_template(messages, add_generation_prompt=True)
