@@ -108,7 +108,7 @@ def large(quick: bool) -> dict[str, Figure]:
     gib = {"ours": peak(found) / 2**30, "peer": 2.0}
     growth = exponents(found)["all"]
     # What is paid once makes growth look slower than linear: that is no merit.
-    linear = Figure(growth, 1.0, min(1.0, 1 / growth), "exponent of rows", "linear growth", 1)
+    linear = Figure(growth, 1.0, 1 / max(1.0, growth), "exponent of rows", "linear growth", 1)
     return {
         "million_rows_rss": less(gib, "GiB per process", "the limit that is set", 1),
         "growth_exponent": linear,

@@ -164,7 +164,9 @@ def _setting(key: str, value: Any, indent: int) -> list[str]:
     if isinstance(value, list):
         value = value[0] if value else []
     plain = (
-        isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./-]*", value) and value.lower() not in _WORDS
+        isinstance(value, str)
+        and re.fullmatch(r"[A-Za-z_./][\w./*-]*", value)
+        and value.lower() not in _WORDS
     )
     return [f"{space}{key}: {value if plain else json.dumps(value, ensure_ascii=False)}"]
 

@@ -11,7 +11,6 @@ from rl_assets.contract.prompts import check_prompt
 from rl_assets.contract.rewards import check_data_source, check_extra_info, check_reward_model
 from rl_assets.contract.uids import content_digest, uid_fault
 
-
 MAX_PROMPT_CHARACTERS = 4 << 20
 
 

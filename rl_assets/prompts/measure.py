@@ -96,7 +96,9 @@ def measure(renderer: PromptRenderer, rows: pa.RecordBatch, sample: int = 1) -> 
         )
         for index, found in wrong.items()
     }
-    with_media = [index for index in np.flatnonzero(media_counts(rows)).tolist() if index not in refused]
+    whole = MEDIA_COLUMNS[0] in rows.schema.names  # else no row has media
+    counts = media_counts(rows) if whole else np.zeros(rows.num_rows)
+    with_media = [index for index in np.flatnonzero(counts).tolist() if index not in refused]
     aside = {*refused, *with_media}
     plain = [index for index in range(rows.num_rows) if index not in aside]
     prompts = [decode(texts[index]) for index in plain]

@@ -52,7 +52,9 @@ class RewardFunction:
         """Changes with the function's name and arguments and with the bytes of its file or module, not with
         where that lies; for the built-in scorers, with theirs and with the version of math-verify."""
         library = version("math-verify") if self.path is None else None
-        return digest_json([self.name, dict(self.kwargs), [digest_file(file) for file in self.files], library])
+        return digest_json(
+            [self.name, dict(self.kwargs), [digest_file(file) for file in self.files], library]
+        )
 
     def load(self) -> Callable[..., Any]:
         """The function itself; a file's code is run for it.
