@@ -24,7 +24,7 @@ ui: setup
 	$(BIN)/dg dev --host 127.0.0.1 --port $(PORT)
 
 test: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

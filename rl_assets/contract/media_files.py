@@ -69,8 +69,11 @@ class MediaReader:
     @property
     def opened(self) -> set[Path]:
         """The files that were looked at, those too that are missing; none outside the media folder."""
-        outside = "media.outside_folder"
-        return {path for path, seen in self._files.items() if outside not in (code for code, _ in seen.faults)}
+        return {
+            path
+            for path, seen in self._files.items()
+            if "media.outside_folder" not in (code for code, _ in seen.faults)
+        }
 
     def look(self, payload: Any, modality: str, *, bare: bool = False) -> Seen:
         """Find the medium that `payload` means, read it, and (an image) decode it.

@@ -228,7 +228,8 @@ class MediaRenderer:
         """Render the template and open the media, decoded where `in_full` or where sizes are not enough."""
         messages = self._messages(row)
         found = list(self._media(messages, row))
-        text = self._template(messages, row.get("tools") or self.tools)
+        tools = row.get("tools")
+        text = self._template(messages, self.tools if tools is None else tools)
         tokens = {modality: getattr(self.processor, f"{modality}_token", None) for modality in MODALITIES}
         require_whole(text, messages, tokens)
         sized = not in_full and self._expansion is not None

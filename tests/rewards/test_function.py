@@ -133,7 +133,7 @@ def test_a_result_becomes_a_number_as_in_verl(result: Any, score: float) -> None
         {"score": math.nan},
         object(),
     ],
-    ids=repr,
+    ids=lambda result: type(result).__name__ if type(result) is object else repr(result),
 )
 def test_what_holds_no_finite_number_is_an_error(result: Any) -> None:
     scored = normalise(result)
