@@ -269,7 +269,7 @@ def test_without_previews_no_text_of_a_row_reaches_the_event_log(tmp_path: Path)
 def test_the_policys_own_media_tokens_are_refused_in_text(tmp_path: Path) -> None:
     policy = tmp_path / "policy"
     policy.mkdir()
-    added = [{"content": "[[picture-of-image]]", "special": True}]
+    added = [{"id": 7, "content": "[[picture-of-image]]", "special": True}]
     (policy / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
     injected = problem(1, prompt=[{"role": "user", "content": "What is on [[picture-of-image]]?"}])
     dataset = make_dataset(tmp_path, [problem(0), injected], policy=policy, checks=LOOSE)

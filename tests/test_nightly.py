@@ -2,8 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,50 +13,14 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.automation import DELIVERED, automate, max_age
 from rl_assets.spec import ScheduleSpec
 from tests.build import definitions, make_dataset, materialize, problem, write_jsonl
+from tests.deployment import Deployment
 from tests.graphql import ask, events, finished_run, runs, wait_until
 from tests.postgres import needs_postgres, postgres_server
 from tests.project import make_project
-from tests.server import free_port, started, wait_for_server
+from tests.server import free_port, wait_for_server
 
 ROOT = Path(__file__).parent.parent
 EVERY_MINUTE = {"cron": "* * * * *"}
-
-
-class Deployment:
-    """A project, its DAGSTER_HOME, and the processes that serve it; they end with the `with` block."""
-
-    def __init__(self, project: Path, environment: Mapping[str, str], workspace: list[str]) -> None:
-        self.project, self.workspace = project, workspace
-        self.environment = {
-            **os.environ,
-            "DAGSTER_HOME": str(project / "home"),
-            "PYTHONPATH": str(project),
-            "FRESHNESS_DAEMON_INTERVAL_SECONDS": "2",
-            **environment,
-        }
-        self.address = f"http://127.0.0.1:{free_port()}"
-        self._processes = ExitStack()
-
-    def __enter__(self) -> "Deployment":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._processes.close()
-
-    def start(self, *command: str) -> Any:
-        """Run a command of the environment in the project's folder, its output in `<command>.log`."""
-        log = self.project / f"{command[0]}.log"
-        process = started(command, folder=self.project, environment=self.environment, log=log)
-        return self._processes.enter_context(process)
-
-    def start_webserver(self) -> Any:
-        return self.start("dagster-webserver", *self.workspace, "-p", self.address.rpartition(":")[2])
-
-    def start_daemon(self) -> Any:
-        return self.start("dagster-daemon", "run", *self.workspace)
-
-    def log(self, command: str) -> Path:
-        return self.project / f"{command}.log"
 
 
 def assert_everything_was_rebuilt(address: str, run: dict[str, Any]) -> None:

@@ -101,7 +101,9 @@ def policy_with_code(folder: Path, model_type: str) -> Path:
     shutil.copytree(POLICY, folder, copy_function=os.link)
     trace = folder / "code-was-run"
     code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\n"
-    (folder / "own.py").write_text(code + "from transformers import LlamaConfig as Config\n")
+    (folder / "own.py").write_text(
+        code + "from transformers import LlamaConfig\nclass Config(LlamaConfig): pass\n"
+    )
     for name, keys in {
         "config.json": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
         "tokenizer_config.json": {"AutoTokenizer": ["own.Tokenizer", None]},

@@ -45,6 +45,7 @@ def policy_folder(path: str | Path, *, revision: str | None = None) -> Path:
     if not _HUB_ID.fullmatch(str(path)):
         raise InputError(
             file=folder,
+            field="policy.path",
             found="no such folder" if not folder.exists() else "a file",
             expected="a folder with config.json, weights and tokenizer, or a hub id such as `org/name`",
             remedy="Correct the policy's path.",

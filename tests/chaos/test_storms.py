@@ -1,19 +1,22 @@
-"""What a killed build leaves: nothing half-written; after the next build nothing is lost or doubled."""
+"""What killed builds and services leave: nothing half-written; in the end nothing is lost or doubled."""
 
 import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import ROOT
 
 
-def test_killed_builds_end_in_the_assets_of_an_undisturbed_one() -> None:
+@pytest.mark.parametrize(("what", "kills"), [("kills", 3), ("services", 1)])
+def test_what_was_killed_ends_in_the_assets_of_an_undisturbed_run(what: str, kills: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.chaos.kills", "--kills", "4", "--seed", "1"],
+        [sys.executable, "-m", f"tests.chaos.{what}", "--kills", str(kills), "--seed", "1"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
-    assert done.stdout.startswith("4 kills, ")
+    assert done.stdout.startswith(f"{kills} kills, ")

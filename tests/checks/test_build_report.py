@@ -14,6 +14,8 @@ from tests.checks.stores import contract_row, put
 from tests.checks.test_verl_dataset import store
 from tests.rewards.builders import reward_input, uid
 
+pytestmark = pytest.mark.usefixtures("ungated")
+
 
 def build(root: Path, scores: list[float], **attributes: Any) -> Dataset:
     """A build with one prompt, whose responses have these scores."""

@@ -17,6 +17,8 @@ from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, 
 
 CHECKS = ("rows_conserved", "loads_whole", "splits_apart")
 
+pytestmark = pytest.mark.usefixtures("ungated")
+
 
 def prompt(text: str) -> dict[str, str]:
     return {"prompt": json.dumps([{"role": "user", "content": text}])}
