@@ -132,9 +132,11 @@ GPU_GROUPS = {rollouts_on_cuda: GROUPS[rollouts], length_gate: GROUPS[length_gat
 
 
 def run(
-    groups: Mapping[Callable[[bool], dict[str, Figure]], tuple[str, ...]], quick: bool
+    groups: Mapping[Callable[[bool], dict[str, Figure]], tuple[str, ...]],
+    quick: bool,
+    keep: Callable[[dict[str, Figure | str]], None] = lambda book: None,
 ) -> dict[str, Figure | str]:
-    """Every figure of the groups by name, or why there is none."""
+    """Every figure of the groups by name, or why there is none; `keep` gets the book after each group."""
     book: dict[str, Figure | str] = {}
     for group, names in groups.items():
         print(f"== {', '.join(names)}", flush=True)
@@ -144,6 +146,7 @@ def run(
         except Exception as error:  # one that fails is a line of the table
             book |= dict.fromkeys(names, f"{type(error).__name__}: {error}")
         print(f"== {time.perf_counter() - start:.0f} s", flush=True)
+        keep(book)
     return book
 
 
@@ -222,16 +225,19 @@ def main() -> None:
             return
     groups = GPU_GROUPS if arguments.gpu else GROUPS
     chosen = {group: names for group, names in groups.items() if arguments.only in (None, *names)}
-    book = run(chosen, arguments.quick)
     made_by = "make bench-gpu" if arguments.gpu else "make bench"
-    text = as_markdown(book, made_by + (" on a few rows: no measurement" if arguments.quick else ""))
-    print(text)
+    command = made_by + (" on a few rows: no measurement" if arguments.quick else "")
     out = arguments.out or (None if arguments.only or arguments.quick else HERE)
+    suffix = "-gpu" if arguments.gpu else ""
+
+    def keep(book: dict[str, Figure | str]) -> None:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"RESULTS{suffix}.md").write_text(as_markdown(book, command))
+            (out / f"results{suffix}.json").write_text(json.dumps(as_json(book), indent=2) + "\n")
+
+    print(as_markdown(run(chosen, arguments.quick, keep), command))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        suffix = "-gpu" if arguments.gpu else ""
-        (out / f"RESULTS{suffix}.md").write_text(text)
-        (out / f"results{suffix}.json").write_text(json.dumps(as_json(book), indent=2) + "\n")
         print(f"written to {os.path.relpath(out, ROOT)}/RESULTS{suffix}.md and results{suffix}.json")
 
 
