@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_assets.contract import ContractOptions, ContractResult, apply_contract, scan_files
-from rl_assets.errors import InputError
+from rl_assets.errors import InputError, first_line
 from rl_assets.prompts.media_tokens import media_tokens
 
 OVERLONG = "prompt.overlong"
@@ -129,7 +129,7 @@ def checkpoint_media_tokens(tokenizer: str | None, processor: str | None) -> tup
             raise InputError(
                 file=path,
                 field="--tokenizer" if path == tokenizer else "--processor",
-                found=f"nothing that loads as one ({str(error).splitlines()[0]})",
+                found=f"nothing that loads as one ({first_line(error)})",
                 expected="a folder with tokenizer files, or a hub id",
                 remedy="Check the path.",
             ) from error

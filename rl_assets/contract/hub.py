@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rl_assets.errors import InputError
+from rl_assets.errors import InputError, first_line
 
 SCHEME = "hub://"
 _FORM = "hub://<owner>/<name>@<revision>#<split>"
@@ -44,7 +44,7 @@ def hub_files(entry: str, root: Path, setting: str) -> list[str]:
         raise InputError(
             file=entry,
             field=setting,
-            found=f"a dataset that cannot be opened ({type(error).__name__}: {str(error).splitlines()[0]})",
+            found=f"a dataset that cannot be opened ({type(error).__name__}: {first_line(error)})",
             expected=_FORM,
             remedy="Check name, revision, network and access.",
         ) from error

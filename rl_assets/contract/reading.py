@@ -19,6 +19,7 @@ from rl_assets.contract.codes import Finding
 from rl_assets.contract.files import Format, compression_of, open_raw
 from rl_assets.contract.json_stream import JsonStream, MalformedJson
 from rl_assets.contract.jsontext import decode, describe, dump_anything, quote
+from rl_assets.errors import first_line
 
 MAX_ROW_BYTES = 128 << 20
 MAX_ROW_VALUES = 8 << 20
@@ -294,7 +295,7 @@ def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
                         yield RawRow(position, value, () if finding is None else (finding,), None, True)
                         position += 1
             except (OSError, pa.ArrowException) as error:
-                message = f"found damage in row group {group}: {str(error).splitlines()[0]}"
+                message = f"found damage in row group {group}: {first_line(error)}"
                 for lost in range(position, end):
                     yield RawRow(lost, None, (Finding("file.corrupt", None, message),))
             else:

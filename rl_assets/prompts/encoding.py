@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rl_assets.errors import first_line
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -126,4 +128,4 @@ def _fastokens(tokenizer: "PreTrainedTokenizerBase") -> tuple[Any, str | None]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        return None, f"it cannot read this tokenizer ({str(error).strip().splitlines()[0][:120]})"
+        return None, f"it cannot read this tokenizer ({first_line(error)[:120]})"

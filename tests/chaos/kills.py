@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow.parquet as pq
 import torch
@@ -166,14 +166,23 @@ def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
     return sorted(lost + [path for path in found.keys() - expected.keys() if "-of-" not in path])
 
 
+def options(about: str | None, kills: int) -> argparse.Namespace:
+    """What the command line of a storm says: `kills` (or as many as here) and `seed`."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=kills)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def report(kills: int, expected: dict[str, str], wrong: list[str]) -> NoReturn:
+    """Print what came of a storm, and end with status 1 where anything is wrong or little was built."""
+    sys.stdout.write("\n".join([f"{kills} kills, {len(expected)} files", *wrong]) + "\n")
+    sys.exit(bool(wrong or len(expected) < 20))
+
+
 def main() -> None:
     """Hold a storm against an undisturbed build in the same place."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, 100)
     with tempfile.TemporaryDirectory(prefix="rl-assets-") as folder:
         root = Path(folder) / "project"
         root.mkdir()
@@ -185,8 +194,7 @@ def main() -> None:
         found = storm(root, seconds, arguments.kills, arguments.seed)
         wrong = [f"differs: {path}" for path in differences(expected, found)]
         wrong += [f"left over: {path}" for path in leftovers(root)]
-        sys.stdout.write("\n".join([f"{arguments.kills} kills, {len(expected)} files", *wrong]) + "\n")
-        sys.exit(bool(wrong or len(expected) < 20))
+        report(arguments.kills, expected, wrong)
 
 
 if __name__ == "__main__":

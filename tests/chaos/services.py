@@ -7,18 +7,16 @@ random time one of the two, or both, gets SIGKILL with everything that it starte
 is started again. Then one more run is launched, and its assets must be those of an undisturbed one.
 """
 
-import argparse
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from tests.build import TRAIN, VAL, write_jsonl
-from tests.chaos.kills import assets, differences, require_whole
+from tests.chaos.kills import assets, differences, options, report, require_whole
 from tests.deployment import Deployment
 from tests.graphql import ask, wait_until
 from tests.project import make_project
@@ -124,20 +122,14 @@ def undisturbed(root: Path) -> tuple[dict[str, str], float]:
 
 def main() -> None:
     """Hold a storm against an undisturbed run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = options(__doc__, 20)
     with tempfile.TemporaryDirectory(prefix="rl-assets-") as folder:
         for name in ("calm", "storm"):
             (Path(folder) / name).mkdir()
         expected, seconds = undisturbed(Path(folder) / "calm")
         found = storm(Path(folder) / "storm", arguments.kills, arguments.seed, seconds)
     wrong = [f"differs: {path}" for path in differences(expected, found)]
-    sys.stdout.write("\n".join([f"{arguments.kills} kills, {len(expected)} files", *wrong]) + "\n")
-    sys.exit(bool(wrong or len(expected) < 20))
+    report(arguments.kills, expected, wrong)
 
 
 if __name__ == "__main__":

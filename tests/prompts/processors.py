@@ -6,6 +6,8 @@ import torch
 import transformers as hf
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.rollout.tiny import PATCH, VISION, mrope
+
 SPECIAL = (
     "<|endoftext|>",
     "<|im_start|>",
@@ -22,7 +24,6 @@ SPECIAL = (
     "<end_of_image>",
     "<image_soft_token>",
 )
-PATCH = 4
 FACTOR = 2 * PATCH
 """A side of an image is a multiple of this many pixels, each such square is one token."""
 
@@ -74,9 +75,9 @@ _SIZES = {"patch_size": PATCH, "merge_size": 2, "temporal_patch_size": 2}
 _LIMITS = {"shortest_edge": 4 * FACTOR**2, "longest_edge": 40 * FACTOR**2}
 
 
-def qwen2_vl() -> hf.ProcessorMixin:
+def qwen2_vl(kind: type[hf.ProcessorMixin] = hf.Qwen2VLProcessor) -> hf.ProcessorMixin:
     """Images of 4 to 40 tokens; videos with every frame, each pair of 4 to 40 tokens."""
-    return hf.Qwen2VLProcessor(
+    return kind(
         image_processor=hf.Qwen2VLImageProcessor(**_SIZES, size=dict(_LIMITS)),
         video_processor=hf.Qwen2VLVideoProcessor(**_SIZES, size=dict(_LIMITS)),
         tokenizer=tokenizer(),
@@ -86,12 +87,7 @@ def qwen2_vl() -> hf.ProcessorMixin:
 
 def qwen2_5_vl() -> hf.ProcessorMixin:
     """The same with seconds per frame for the model."""
-    return hf.Qwen2_5_VLProcessor(
-        image_processor=hf.Qwen2VLImageProcessor(**_SIZES, size=dict(_LIMITS)),
-        video_processor=hf.Qwen2VLVideoProcessor(**_SIZES, size=dict(_LIMITS)),
-        tokenizer=tokenizer(),
-        chat_template=_QWEN,
-    )
+    return qwen2_vl(hf.Qwen2_5_VLProcessor)
 
 
 def qwen3_vl() -> hf.ProcessorMixin:
@@ -169,18 +165,6 @@ _TEXT = {
     "bos_token_id": None,
     "initializer_range": 0.2,
 }
-_VISION = {
-    "depth": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_heads": 2,
-    "out_hidden_size": 32,
-    "patch_size": PATCH,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-    "in_channels": 3,
-    "initializer_range": 0.2,
-}
 _MEDIA = {
     "image_token_id": token_id("<|image_pad|>"),
     "video_token_id": token_id("<|video_pad|>"),
@@ -189,14 +173,10 @@ _MEDIA = {
 }
 
 
-def _rope(sections: list[int]) -> dict[str, object]:
-    return {"rope_type": "default", "mrope_section": sections, "rope_theta": 1e4}
-
-
 def _qwen2_5_vl_model() -> hf.PreTrainedModel:
     config = hf.Qwen2_5_VLConfig(
-        text_config={**_TEXT, "rope_parameters": _rope([1, 1, 2])},
-        vision_config={**_VISION, "window_size": 16, "fullatt_block_indexes": [1]},
+        text_config={**_TEXT, "rope_parameters": mrope([1, 1, 2])},
+        vision_config={**VISION, "window_size": 16, "fullatt_block_indexes": [1]},
         **_MEDIA,
     )
     return hf.Qwen2_5_VLForConditionalGeneration(config)
@@ -204,8 +184,8 @@ def _qwen2_5_vl_model() -> hf.PreTrainedModel:
 
 def _qwen3_vl_model() -> hf.PreTrainedModel:
     config = hf.Qwen3VLConfig(
-        text_config={**_TEXT, "head_dim": 8, "rope_parameters": _rope([2, 1, 1])},
-        vision_config={**_VISION, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]},
+        text_config={**_TEXT, "head_dim": 8, "rope_parameters": mrope([2, 1, 1])},
+        vision_config={**VISION, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]},
         **_MEDIA,
     )
     return hf.Qwen3VLForConditionalGeneration(config)

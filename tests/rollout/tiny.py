@@ -31,7 +31,7 @@ _TEXT = {
     "pad_token_id": 0,
     "initializer_range": 0.2,
 }
-_VISION = {
+VISION = {
     "depth": 2,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -51,23 +51,24 @@ _MEDIA = {
 }
 
 
-def _mrope(sections: list[int]) -> dict[str, Any]:
+def mrope(sections: list[int]) -> dict[str, Any]:
+    """Settings of multimodal RoPE with these sections (time, height, width)."""
     return {"rope_type": "default", "mrope_section": sections, "rope_theta": 1e4}
 
 
 def _qwen2_5_vl() -> hf.PreTrainedModel:
     text = {key: value for key, value in _TEXT.items() if key != "head_dim"}
-    vision = {**_VISION, "window_size": 16, "fullatt_block_indexes": [1]}
+    vision = {**VISION, "window_size": 16, "fullatt_block_indexes": [1]}
     config = hf.Qwen2_5_VLConfig(
-        text_config={**text, "rope_parameters": _mrope([1, 1, 2])}, vision_config=vision, **_MEDIA
+        text_config={**text, "rope_parameters": mrope([1, 1, 2])}, vision_config=vision, **_MEDIA
     )
     return hf.Qwen2_5_VLForConditionalGeneration(config)
 
 
 def _qwen3_vl() -> hf.PreTrainedModel:
-    vision = {**_VISION, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
+    vision = {**VISION, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
     config = hf.Qwen3VLConfig(
-        text_config={**_TEXT, "rope_parameters": _mrope([2, 1, 1])}, vision_config=vision, **_MEDIA
+        text_config={**_TEXT, "rope_parameters": mrope([2, 1, 1])}, vision_config=vision, **_MEDIA
     )
     return hf.Qwen3VLForConditionalGeneration(config)
 
