@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from rl_assets.errors import InputError, first_line
+from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.encoding import Encoded, TokenEncoder
+from rl_assets.prompts.refused import lost_text
 from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
 from rl_assets.store import canonical_json, digest_bytes, digest_json
 
@@ -129,7 +131,7 @@ class PromptRenderer:
 
         kwargs = dict(template_kwargs or {})
         _check_kwargs(kwargs)
-        tokenizer = _load_tokenizer(path, trust_remote_code)
+        tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
         media = load_media_renderer(
             path,
             tools=tools,
@@ -139,6 +141,17 @@ class PromptRenderer:
             root=root,
             media_root=media_root,
         )
+        if media and media.processor.chat_template:
+            # A prompt without media has the same template as one with media: the processor's, as in verl.
+            tokenizer.chat_template = media.processor.chat_template
+        if not tokenizer.chat_template:
+            raise InputError(
+                file=path,
+                field="chat_template",
+                found="none",
+                expected="a chat template beside the tokenizer",
+                remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder.",
+            )
         return cls(tokenizer, tools, kwargs, media)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -148,7 +161,7 @@ class PromptRenderer:
     @cached_property
     def template(self) -> ChatTemplate:
         """Messages to text."""
-        return ChatTemplate(self.tokenizer, self.template_kwargs, fast=self.fast)
+        return ChatTemplate(self.tokenizer, self.template_kwargs, self.tools, fast=self.fast)
 
     @cached_property
     def encoder(self) -> TokenEncoder:
@@ -190,10 +203,16 @@ class PromptRenderer:
         refused by their position."""
         texts: list[str] = []
         refused: dict[int, Rendered] = {}
+        copied = self.template.copied
         schemas = repeat(self.tools) if tools is None else map(self._tools, tools)
         for index, (messages, tools_) in enumerate(zip(prompts, schemas, strict=False)):
             try:
-                texts.append(self.template.render(messages, tools_))
+                if (text := copied(messages, tools_)) is None:
+                    text = self.template.interpreted(messages, tools_)
+                    if text and (lost := lost_text(text, messages)):
+                        refused[index] = Rendered(code="render.text_lost", path=lost[0], error=lost[1])
+                        text = ""
+                texts.append(text)
             except Exception as error:  # a template raises what it likes
                 texts.append("")
                 refused[index] = Rendered(error=first_line(error), code="render.template_error")
@@ -244,35 +263,3 @@ def _check_kwargs(kwargs: Mapping[str, Any]) -> None:
                 expected="text, a number, true, false, null, or lists and objects of these",
                 remedy="Put a date into quotes, so that YAML takes it as text.",
             ) from error
-
-
-def _load_tokenizer(path: str | Path, trust_remote_code: bool) -> "PreTrainedTokenizerBase":
-    from transformers import AutoTokenizer
-
-    if isinstance(path, Path) and not path.is_dir():
-        raise InputError(
-            file=path,
-            field="policy.path",
-            found="no such folder",
-            expected="a policy's folder, or a hub id",
-            remedy="Check the path; `make setup` makes the demo policy.",
-        )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=trust_remote_code)
-    except Exception as error:  # whatever a damaged or absent checkpoint makes the library raise
-        raise InputError(
-            file=path,
-            field="policy.path",
-            found=f"a policy whose tokenizer does not load ({first_line(error)})",
-            expected="a folder with tokenizer.json and a chat template, or a hub id",
-            remedy="Check the path; `make setup` makes the demo policy.",
-        ) from error
-    if not tokenizer.chat_template:
-        raise InputError(
-            file=path,
-            field="chat_template",
-            found="none",
-            expected="a chat template beside the tokenizer",
-            remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder.",
-        )
-    return tokenizer
