@@ -1,9 +1,10 @@
-"""The length gate beside verl's overlong filter: the same rows, the same tokenizer, the same cores.
+"""The length gate beside verl's overlong filter and `datasets.map`: the same rows, tokenizer and cores.
 
 verl's `RLHFDataset` loads the raw file, then filters it with one process per core; only the filter counts,
-not the loading. Ours is the whole gate: it reads the contract's table, renders and encodes every row, holds
-a sample against transformers, and writes the rows that fit with their token ids. Runs alternate and the
-median counts; both must keep the same rows, with the same lengths. Rows are word problems like those of
+not the loading. With `datasets.map`, a process per core too, every batch is rendered and encoded, and the
+rows that fit are kept with their ids. Ours is the whole gate: it reads the contract's table, renders and
+encodes every row, holds a sample against transformers, and writes the rows that fit with their token ids.
+Runs alternate and the median counts; all must keep the same rows. Rows are word problems like those of
 data/gsm_symbolic, one to nine in a prompt.
 
 Then a rebuild in which one row of a hundred changed, one with another limit, and how much of the gate's time
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,14 @@ def gate(
     )
 
 
-class VerlFilter:
-    """verl's dataset over a raw file, loaded, in a process of its own that filters it when asked."""
+class Peer:
+    """Another filter over a raw file, loaded, in a process of its own that filters when asked."""
 
-    def __init__(self, raw: Path, policy: str) -> None:
-        call = (
-            f"from benchmarks.length_gate import serve_verl; serve_verl({str(raw)!r}, {policy!r}, {_CORES})"
-        )
+    def __init__(self, name: str, raw: Path, policy: str) -> None:
         path = os.pathsep.join(map(str, [verl_site(), ROOT]))
+        call = f"serve({name!r}, {str(raw)!r}, {policy!r})"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from benchmarks.length_gate import serve_verl; {call}"],
+            [sys.executable, "-c", f"from benchmarks.length_gate import serve; {call}"],
             env={**os.environ, "PYTHONPATH": path, "HF_DATASETS_CACHE": str(raw.parent / "cache")},
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -105,71 +104,101 @@ class VerlFilter:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         while not (line := self._process.stdout.readline()).startswith("["):
-            assert line, "verl's process ended"
+            assert line, "the peer's process ended"
         return json.loads(line)
 
 
-def serve_verl(raw: str, policy: str, workers: int) -> None:
-    """Load verl's dataset; then answer every line of input with the seconds of a filter and what it left."""
+def serve(name: str, raw: str, policy: str) -> None:
+    """Load a peer; then answer every line of input with the seconds of a filter and what it left."""
     import datasets
-    from omegaconf import OmegaConf
     from transformers import AutoTokenizer
-    from verl.utils.dataset.rl_dataset import RLHFDataset
 
     datasets.disable_progress_bars()
     datasets.disable_caching()
-    settings = {
-        "max_prompt_length": LIMIT,
-        "filter_overlong_prompts": False,
-        "filter_overlong_prompts_workers": workers,
-        "cache_dir": str(Path(raw).parent),
-    }
-    tokenizer = AutoTokenizer.from_pretrained(policy)
-    dataset = RLHFDataset([raw], tokenizer=tokenizer, config=OmegaConf.create(settings))
-    dataset.filter_overlong_prompts = True
+    filtered = PEERS[name](raw, AutoTokenizer.from_pretrained(policy))
     sys.stdin.readline()
     print("[]", flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
-        left = dataset.maybe_filter_out_long_prompts(dataset.dataframe)
+        left = filtered()
         seconds = time.perf_counter() - start
         print(json.dumps([seconds, [info["index"] for info in left["extra_info"]]]), flush=True)
 
 
+def verls_filter(raw: str, tokenizer: Any) -> Callable[[], Any]:
+    """verl's own dataset, whose filter is called again and again."""
+    from omegaconf import OmegaConf
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    settings = {
+        "max_prompt_length": LIMIT,
+        "filter_overlong_prompts": False,
+        "filter_overlong_prompts_workers": _CORES,
+        "cache_dir": str(Path(raw).parent),
+    }
+    dataset = RLHFDataset([raw], tokenizer=tokenizer, config=OmegaConf.create(settings))
+    dataset.filter_overlong_prompts = True
+    return lambda: dataset.maybe_filter_out_long_prompts(dataset.dataframe)
+
+
+def datasets_map(raw: str, tokenizer: Any) -> Callable[[], Any]:
+    """What one would write with `datasets` alone."""
+    from datasets import Dataset
+
+    dataset = Dataset.from_parquet(raw)
+
+    def encode(batch: dict[str, Any]) -> dict[str, Any]:
+        texts = tokenizer.apply_chat_template(batch["prompt"], add_generation_prompt=True, tokenize=False)
+        ids = tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        return {"prompt_ids": ids, "fits": [len(row) <= LIMIT for row in ids]}
+
+    def filtered() -> Any:
+        encoded = dataset.map(encode, batched=True, num_proc=_CORES)
+        return encoded.filter(lambda fits: fits, input_columns="fits")
+
+    return filtered
+
+
+PEERS = {"verl": verls_filter, "datasets": datasets_map}
+
+
 def compare(count: int, repeats: int, policy: str) -> dict[str, float]:
-    """Time both in turns, hold their answers against each other, and print rows per second.
+    """Time all in turns, hold their answers against each other, and print rows per second.
 
     Returns:
-        Rows per second: `ours` and `peer`.
+        Rows per second: `ours`, and those of the `PEERS`.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         table = accepted(count, folder / "raw")
         renderer = PromptRenderer.load(policy)
-        theirs = VerlFilter(folder / "raw/rows.parquet", policy)
-        verls, ours = [], []
+        peers = {peer: Peer(peer, folder / "raw/rows.parquet", policy) for peer in PEERS}
+        took: dict[str, list[float]] = {who: [] for who in ("ours", *peers)}
         for _ in range(repeats):
-            seconds, left = theirs()
-            verls.append(seconds)
             start = time.perf_counter()
             result = gate(table, renderer, folder / "gate")
-            ours.append(time.perf_counter() - start)
-            _require_equal(result, left, renderer)
-        theirs.close()
-        verl, gated = statistics.median(verls), statistics.median(ours)
+            took["ours"].append(time.perf_counter() - start)
+            for who, peer in peers.items():
+                seconds, left = peer()
+                took[who].append(seconds)
+                _require_equal(result, left, renderer)
+        for peer in peers.values():
+            peer.close()
+        rates = {who: count / statistics.median(seconds) for who, seconds in took.items()}
         lengths = result.kept.read(["prompt_length"]).column(0).to_pylist()
         print(
             f"{count:,} rows, {len(lengths):,} kept at {LIMIT} tokens, {statistics.mean(lengths):.0f} each; "
-            f"median of {repeats}, {_CORES} cores"
+            f"median of {repeats}, {_CORES} cores, a process per core for the peers"
         )
-        print(f"  verl's filter, {_CORES} processes {count / verl:10,.0f} rows/s")
-        print(f"  length gate             {count / gated:10,.0f} rows/s, ids by {result.encoder}")
-        print(f"  ratio                   {verl / gated:10.1f}")
+        print(f"  length gate             {rates['ours']:10,.0f} rows/s, ids by {result.encoder}")
+        for who, what in (("verl", "verl's filter"), ("datasets", "datasets.map")):
+            times = rates["ours"] / rates[who]
+            print(f"  {what:24}{rates[who]:10,.0f} rows/s, the gate is {times:.1f} times as fast")
         _rebuilds(count, folder, result, table, renderer)
         _parts(table, renderer)
         code = f"from benchmarks.length_gate import memory; memory({str(table.path)!r}, {policy!r})"
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    return {"ours": count / gated, "peer": count / verl}
+    return rates
 
 
 def memory(table: str, policy: str) -> None:

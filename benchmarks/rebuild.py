@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from benchmarks.contract import rows
 from tests.build import POLICY, definitions
 from tests.verl_wheel import ROOT
 
+BUILDS = ("first", "no change", "one row")
 _CHUNK = 10_000
 _ONE_IN = 1000
 
@@ -97,18 +98,21 @@ def _steps(result: dg.ExecuteInProcessResult) -> dict[str, float]:
     }
 
 
-def measure(count: int = 100_000, rolled_out: int | None = None) -> dict[str, dict[str, float]]:
+def measure(
+    count: int = 100_000, rolled_out: int | None = None, kinds: Sequence[str] = BUILDS
+) -> dict[str, dict[str, float]]:
     """Build, build again, and build with one changed row: for each, seconds in all and by step.
 
     Args:
         count: raw rows.
         rolled_out: prompts that are rolled out; None takes one in a thousand.
+        kinds: which of `BUILDS` are made, in their order.
     """
     rolled_out = max(1, count // _ONE_IN) if rolled_out is None else rolled_out
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builds = {}
-        for what in ("first", "no change", "one row"):
+        for what in kinds:
             if what != "no change":
                 write(count, folder / "data/large/rows.parquet", changed=what == "one row")
             builds[what] = _in_process(folder, rolled_out)

@@ -4,9 +4,9 @@
     python -m benchmarks.rollout --verl               # verl's algorithm as well (installs its wheel aside)
     python -m benchmarks.rollout --device cuda --policy path/to/policy --prompts 512
 
-All take the same policy, prompts, n, limit, temperature, precision and most rows at once, one after the
-other, in one process. A useful token is one up to and including the first EOS of its response. What is
-compared:
+All take the same policy, prompts, n, limit, temperature, precision and most rows at once, in turns, in one
+process; of several runs the one of the median rate counts. A useful token is one up to and including the
+first EOS of its response. What is compared:
 
 * engine: `generate_rollouts`.
 * generate: `model.generate(num_return_sequences=n)` over prompts sorted by length, each batch padded to
@@ -60,12 +60,19 @@ def compare(arguments: Sequence[str]) -> dict[str, dict[str, float]]:
         if options.verl:
             arms["verl"] = lambda: verl(policy, ids, options)
         warm_up(policy, ids)
-        figures = {}
-        for name, run in arms.items():
-            figures[name] = measure(run, policy)
-            print(name, json.dumps(figures[name]), flush=True)
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in arms}
+        for _ in range(options.repeats):
+            for name, run in arms.items():
+                runs[name].append(measure(run, policy))
+                print(name, json.dumps(runs[name][-1]), flush=True)
+        figures = {name: _median(found) for name, found in runs.items()}
         report(figures, policy, options)
     return figures
+
+
+def _median(runs: list[dict[str, float]]) -> dict[str, float]:
+    """The run of the median rate; of an even number the slower of the two in the middle."""
+    return sorted(runs, key=lambda run: run["tokens"] / run["seconds"])[(len(runs) - 1) // 2]
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -79,6 +86,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--prompt-length", type=int, default=512)
     parser.add_argument("--rows", type=int, default=64, help="most rows at once")
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--verl", action="store_true", help="measure verl's algorithm too")
     parser.add_argument(
         "--bandwidth", type=float, help="the device's memory bandwidth in GB/s, for the bound"

@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from rl_assets.assets.dataset import Dataset
 from rl_assets.contract.watch import Sighting, look
 from rl_assets.errors import InputError
+from rl_assets.project import last_materialization
 from rl_assets.spec import ScheduleSpec
 
 DELIVERED = frozenset({"reward_inputs", "reward_scores", "verl_dataset"})
@@ -152,14 +153,12 @@ def _decide(
 
 def _last_read(dataset: Dataset, instance: dg.DagsterInstance) -> tuple[str | None, str | None]:
     """The run that materialised `raw_files` last, and the digest of what it found."""
-    wanted = dg.AssetRecordsFilter(
-        dataset.key("raw_files"), asset_partitions=[dataset.partition] if dataset.partition else None
-    )
-    for record in instance.fetch_materializations(wanted, limit=1).records:
-        materialization = record.asset_materialization
-        tags = (materialization.tags if materialization else None) or {}
-        return record.run_id, tags.get("dagster/data_version")
-    return None, None
+    record = last_materialization(dataset, "raw_files", instance)
+    if record is None:
+        return None, None
+    materialization = record.asset_materialization
+    tags = (materialization.tags if materialization else None) or {}
+    return record.run_id, tags.get("dagster/data_version")
 
 
 def _some(parts: Sequence[str], separator: str) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import dagster as dg
 
-# Dagster warns about beta arguments that its own asset-check code passes on.
-warnings.filterwarnings("ignore", category=dg.BetaWarning)
+# Dagster says at every load and in every run which of its own functions and arguments may still change.
+warnings.filterwarnings("ignore", r".* is currently in preview,", dg.PreviewWarning)
+warnings.filterwarnings("ignore", r".* is currently in beta,", dg.BetaWarning)
 
 _PACKAGE = Path(__file__).parent
 

@@ -1,14 +1,24 @@
 """The one error that users meet: it says where, what was found, what was expected, and what to do."""
 
+import re
 from functools import partial
 from pathlib import PurePath
 from typing import Any
+
+# What a terminal obeys (C0 and C1 controls, but for line break and tab), and what turns text around.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Text whose control characters show as escapes, such as ``\\x1b``, instead of moving the cursor,
+    clearing the screen, or turning the words around."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 class InputError(ValueError):
     """Something that a user gave (a file, a row, a setting, a checkpoint) cannot be used.
 
-    The message is built from the parts, so that every error of the project reads alike::
+    The message is built from the parts, so that every error of the project reads alike (and is `printable`)::
 
         data/math/train.jsonl, row 12: field `reward_model`: found the text "72", expected an object
         with `ground_truth`. Store the object itself, not its JSON text.
@@ -38,7 +48,7 @@ class InputError(ValueError):
         self.found = found
         self.expected = expected
         self.remedy = remedy
-        super().__init__(self._message())
+        super().__init__(printable(self._message()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An error that crosses from a worker process is pickled; its arguments are all keywords.

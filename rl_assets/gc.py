@@ -1,5 +1,6 @@
 """What a dataset's store holds and nothing needs any more."""
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,8 @@ def find_garbage(dataset: Dataset) -> list[Garbage]:
     """What no asset of the dataset refers to, as its store is now (of one partition, where it has any).
 
     Kept is everything that the manifests of `proto_shards` and `rollouts` list, and the media in it. Kept is
-    also what is younger than the manifest: a run that was killed goes on from there. Without a manifest
-    nothing of an asset is garbage.
+    also what is younger than the manifest: a run that was killed goes on from there. Without a manifest, or
+    where the clock was set back since it was written, nothing of an asset is garbage.
 
     Raises:
         InputError: a shard that is listed is missing or damaged.
@@ -55,7 +56,7 @@ def find_garbage(dataset: Dataset) -> list[Garbage]:
     }
     found = [Garbage("unfinished file", path, _size(path)) for path in _leftovers(storage)]
     for name, manifest in manifests.items():
-        written = _modified(storage / f"{name}.json")
+        written = _written(storage / f"{name}.json")
         live = {ref.path for ref in manifest.shards}
         kind = "rollout shard" if name == "rollouts" else "prompt shard"
         found += [
@@ -64,7 +65,7 @@ def find_garbage(dataset: Dataset) -> list[Garbage]:
             if path.name not in live and not path.name.startswith(".") and _modified(path) < written
         ]
     if "rollouts" in manifests:
-        written = _modified(storage / "rollouts.json")
+        written = _written(storage / "rollouts.json")
         policy = manifests["rollouts"].stamps["policy"]
         found += [
             Garbage("journal of another policy", path, _size(path))
@@ -72,7 +73,7 @@ def find_garbage(dataset: Dataset) -> list[Garbage]:
             if path.name != policy and _modified(path) < written
         ]
     if "proto_shards" in manifests and (storage / "media").exists():
-        written = _modified(storage / "proto_shards.json")
+        written = _written(storage / "proto_shards.json")
         live = _media(dataset, manifests)
         found += [
             Garbage(MEDIUM, path, _size(path))
@@ -121,8 +122,8 @@ def require_no_run(dataset: Dataset, history: dg.DagsterInstance) -> None:
                 field=dataset.name,
                 found=f"run {run.run_id[:8]} of {run.job_name}, {run.status.value.lower()}",
                 expected="no run of the dataset in progress",
-                remedy="Wait for its end. One that was killed is shown as started until it is terminated in "
-                "the UI.",
+                remedy="Wait for its end. One that was killed is shown as started until the UI's daemon sees "
+                "that its process is gone, or until you terminate it in the UI.",
             )
 
 
@@ -177,6 +178,12 @@ def _files(path: UPath) -> Iterator[UPath]:
 
 def _size(path: UPath) -> int:
     return sum(file.stat().st_size for file in _files(path))
+
+
+def _written(manifest: UPath) -> float:
+    """When a manifest was written, in seconds; 0 where that is to come: then no time tells what is older."""
+    written = _modified(manifest)
+    return written if written <= time.time() else 0.0
 
 
 def _modified(path: UPath) -> float:

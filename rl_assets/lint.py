@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_assets.contract import ContractOptions, ContractResult, apply_contract, scan_files
-from rl_assets.errors import InputError, first_line
+from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.media_tokens import media_tokens
 
 OVERLONG = "prompt.overlong"
@@ -120,18 +120,8 @@ def _render(
 def checkpoint_media_tokens(tokenizer: str | None, processor: str | None) -> tuple[str, ...]:
     """Control tokens of the policy that stand for media."""
     tokens: set[str] = set()
-    for path in {path for path in (tokenizer, processor) if path is not None}:
-        from transformers import AutoTokenizer
-
-        try:
-            loaded = AutoTokenizer.from_pretrained(path)
-        except Exception as error:  # Whatever a damaged or absent checkpoint makes the library raise.
-            raise InputError(
-                file=path,
-                field="--tokenizer" if path == tokenizer else "--processor",
-                found=f"nothing that loads as one ({first_line(error)})",
-                expected="a folder with tokenizer files, or a hub id",
-                remedy="Check the path.",
-            ) from error
-        tokens.update(str(token) for token in loaded.added_tokens_decoder.values() if token.special)
+    for field, path in {"--tokenizer": tokenizer, "--processor": processor}.items():
+        if path is not None:
+            added = load_tokenizer(path, field=field).added_tokens_decoder.values()
+            tokens.update(str(token) for token in added if token.special)
     return media_tokens(tokens)

@@ -87,6 +87,16 @@ def stores(dataset: Dataset) -> list[Dataset]:
     return [dataset.at(key) for key in keys if not key.startswith(".")]
 
 
+def last_materialization(
+    dataset: Dataset, asset: str, history: dg.DagsterInstance
+) -> dg.EventLogRecord | None:
+    """The last materialisation of an asset, of the dataset's partition where it has any; None before one."""
+    wanted = dg.AssetRecordsFilter(
+        dataset.key(asset), asset_partitions=[dataset.partition] if dataset.partition else None
+    )
+    return next(iter(history.fetch_materializations(wanted, limit=1).records), None)
+
+
 @contextlib.contextmanager
 def run_history(root: Path) -> Iterator[dg.DagsterInstance | None]:
     """What Dagster remembers of the project's runs, or None where it is not said where that lies.

@@ -106,24 +106,24 @@ def yaml_text(draft: Draft) -> str:
         "  # A verl `data:` block can be pasted here.",
         "  data:",
         "    # Files, globs or folders of parquet, json or jsonl, from the project's top folder.",
-        *_setting("train_files", data.pop("train_files", None), 4),
+        *_setting("train_files", data.pop("train_files", None)),
         *(
-            _setting("val_files", val_files, 4)
+            _setting("val_files", val_files)
             if val_files
             else [f"    # val_files: data/{draft.name}/test.jsonl"]
         ),
-        *(line for key, value in data.items() for line in _setting(key, value, 4)),
+        *(line for key, value in data.items() for line in _setting(key, value)),
         "    # In tokens, chat template included. Longer prompts are set aside, longer responses are cut.",
         "    max_prompt_length: 512",
         "    max_response_length: 512",
         "",
     ]
     if contract:
-        lines += ["  contract:", *(line for key, v in contract.items() for line in _setting(key, v, 4)), ""]
+        lines += ["  contract:", *(line for key, v in contract.items() for line in _setting(key, v)), ""]
     lines += [
         "  policy:",
         "    # A folder, or a hub id.",
-        *_setting("path", draft.settings("policy")["path"], 4),
+        *_setting("path", draft.settings("policy")["path"]),
         "",
         "  rollout:",
         "    # Responses per prompt.",
@@ -156,11 +156,10 @@ def write_new(path: Path, text: str) -> None:
         ) from None
 
 
-def _setting(key: str, value: Any, indent: int) -> list[str]:
-    """A key and its value; JSON texts are YAML too, and keep what is text from being read as a number."""
-    space = " " * indent
+def _setting(key: str, value: Any) -> list[str]:
+    """A key of a block and its value; JSON texts are YAML too, and keep text from being read as a number."""
     if isinstance(value, list) and len(value) > 1:
-        return [f"{space}{key}:", *(f"{space}  - {json.dumps(item, ensure_ascii=False)}" for item in value)]
+        return [f"    {key}:", *(f"      - {json.dumps(item, ensure_ascii=False)}" for item in value)]
     if isinstance(value, list):
         value = value[0] if value else []
     plain = (
@@ -168,7 +167,7 @@ def _setting(key: str, value: Any, indent: int) -> list[str]:
         and re.fullmatch(r"[A-Za-z_./][\w./*-]*", value)
         and value.lower() not in _WORDS
     )
-    return [f"{space}{key}: {value if plain else json.dumps(value, ensure_ascii=False)}"]
+    return [f"    {key}: {value if plain else json.dumps(value, ensure_ascii=False)}"]
 
 
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."}

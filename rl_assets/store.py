@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from rl_assets import formats
 from rl_assets.credentials import REMEDY, carries_credentials
 from rl_assets.errors import InputError, first_line
 
-Manifest = TypeVar("Manifest", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 DIGEST_BYTES = 16
 GROUP_BYTES = 64 << 20
@@ -69,6 +70,16 @@ def to_json(value: Any) -> str:
         ValueError: the value refers to itself.
     """
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def utf8_json(value: Any) -> str:
+    """Like `to_json`; text with unpaired surrogates, which UTF-8 cannot hold, is written in ASCII escapes."""
+    text = to_json(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))
+    return text
 
 
 def canonical_json(value: Any) -> str:
@@ -213,20 +224,59 @@ def write_file(target: Path | UPath, data: bytes) -> None:
 
 def write_manifest(target: Path | UPath, manifest: BaseModel) -> None:
     """Write a manifest as JSON, with the version of the layout, in one step."""
-    content = {"format": formats.MANIFEST, **json.loads(manifest.model_dump_json())}
+    content = {formats.KEY: formats.MANIFEST, **json.loads(manifest.model_dump_json())}
     write_file(target, json.dumps(content, ensure_ascii=False, indent=2).encode())
 
 
-def read_manifest(kind: type[Manifest], path: Path | UPath) -> Manifest:
+def read_manifest(kind: type[Model], path: Path | UPath) -> Model:
     """The manifest of a kind that `write_manifest` wrote.
 
     Raises:
+        UnreadableError: it is no such manifest.
         InputError: a newer release wrote it.
         FileNotFoundError: there is none.
     """
     text = path.read_bytes()
-    formats.check_manifest(str(path), json.loads(text))
-    return kind.model_validate_json(text)
+    try:
+        formats.refuse_newer(str(path), formats.version(json.loads(text)), formats.MANIFEST)
+        return kind.model_validate_json(text)
+    except InputError:
+        raise
+    except (ValueError, TypeError, AttributeError) as error:
+        raise formats.UnreadableError(
+            file=str(path),
+            found=f"no manifest that this release reads ({first_line(error)})",
+            expected=f"a {kind.__name__} of version {formats.MANIFEST}",
+            remedy="Materialise the asset again: it is damaged, or an early release wrote it.",
+        ) from error
+
+
+def last_manifest(kind: type[Model], path: Path | UPath) -> Model | None:
+    """The manifest of the last build; None where there is none, or none that this release reads.
+
+    Raises:
+        InputError: a newer release wrote it.
+    """
+    try:
+        return read_manifest(kind, path)
+    except (FileNotFoundError, formats.UnreadableError):
+        return None
+
+
+def write_record(target: Path | UPath, record: BaseModel) -> None:
+    """Write what only saves work, as JSON with the version of the layout, in one step."""
+    content = {formats.KEY: formats.RECORD, **json.loads(record.model_dump_json())}
+    write_file(target, to_json(content).encode())
+
+
+def read_record(kind: type[Model], path: Path | UPath) -> Model | None:
+    """What `write_record` wrote; None where there is nothing, or nothing that this release reads."""
+    try:
+        text = path.read_bytes()
+        readable = formats.version(json.loads(text)) == formats.RECORD
+        return kind.model_validate_json(text) if readable else None
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -281,6 +331,13 @@ class Table:
         for batch in self.batches(columns, size):
             yield from batch.to_pylist()
 
+    def counts(self, column: str) -> Counter[str]:
+        """How often each value of a column of text occurs."""
+        counts: Counter[str] = Counter()
+        for batch in self.batches([column]):
+            counts.update(batch.column(0).to_pylist())
+        return counts
+
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The whole file (or the named columns) in memory."""
         with self._open() as file:
@@ -324,12 +381,12 @@ class TableWriter:
 
     def write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append plain dicts; a key that the schema lacks is an error, a missing one is null."""
-        rows = list(rows)
-        if rows:
-            unknown = set().union(*rows) - set(self._schema.names)
+        rows = iter(rows)
+        while some := list(itertools.islice(rows, self._group_rows)):
+            unknown = set().union(*some) - set(self._schema.names)
             if unknown:
                 raise KeyError(f"columns {sorted(unknown)} are not in the schema {self._schema.names}")
-            self.write_batch(pa.RecordBatch.from_pylist(rows, schema=self._schema))
+            self.write_batch(pa.RecordBatch.from_pylist(some, schema=self._schema))
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Append a record batch whose columns are those of the schema."""

@@ -11,27 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
+from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.unchanged import read_record
 from rl_assets.errors import InputError, first_line
+from rl_assets.project import last_materialization
 from rl_assets.protocol.manifest import shard_name
 from rl_assets.rewards.export import LEFT_OUT
 from rl_assets.store import Table
 
-ASSETS = (
-    "raw_files",
-    "field_contract",
-    "rejected_rows",
-    "length_filtered",
-    "overlong_rows",
-    "unrenderable_rows",
-    "proto_shards",
-    "rollouts",
-    "reward_inputs",
-    "reward_scores",
-    "prompt_difficulty",
-    "verl_dataset",
-)
 _NAMED_IN = ("field_contract", "rejected_rows", "overlong_rows", "unrenderable_rows", "length_filtered")
 _PLACE = ("uid", "source_file", "source_row", "split")
 _SHOWN_CANDIDATES = 3
@@ -226,7 +214,7 @@ def _made(dataset: Dataset, history: dg.DagsterInstance | None) -> dict[str, Mad
     made: dict[str, Made] = {}
     for name in ASSETS:
         record = read_record(dataset, name)
-        event = _latest(dataset, name, history) if history else None
+        event = last_materialization(dataset, name, history) if history else None
         if record is not None:  # the latest materialisation may be one that was only emitted again
             made[name] = Made(run_id=record.run_id, time=record.built)
         elif event is not None:
@@ -234,13 +222,6 @@ def _made(dataset: Dataset, history: dg.DagsterInstance | None) -> dict[str, Mad
         elif any((dataset.storage / f"{name}{suffix}").exists() for suffix in (".parquet", ".json")):
             made[name] = Made()
     return made
-
-
-def _latest(dataset: Dataset, asset: str, history: dg.DagsterInstance) -> dg.EventLogRecord | None:
-    """The latest materialisation, of the dataset's partition where it has any."""
-    partitions = [dataset.partition] if dataset.partition else None
-    wanted = dg.AssetRecordsFilter(asset_key=dataset.key(asset), asset_partitions=partitions)
-    return next(iter(history.fetch_materializations(wanted, limit=1).records), None)
 
 
 def _contract(dataset: Dataset, place: Place) -> Contract | None:

@@ -1,7 +1,8 @@
 """Our batches as verl's and back. The only module that imports verl, and only when it is used."""
 
 import io
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -11,18 +12,17 @@ from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.fields import column
 from rl_assets.protocol.item import MODALITIES, media_of
 from rl_assets.protocol.media import MediaReference, MediaStore, by_reference
+from rl_assets.workers import threads_of_own
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from rl_assets.prompts.multimodal import MediaRenderer
 
-MESSAGE_COLUMNS = ("raw_prompt", "prompt")
+_MESSAGE_COLUMNS = ("raw_prompt", "prompt")
 
 
-def to_verl(
-    data: DataProto, media: MediaStore | None = None, message_columns: Collection[str] = MESSAGE_COLUMNS
-) -> Any:
+def to_verl(data: DataProto, media: MediaStore | None = None) -> Any:
     """A real `verl.DataProto` of a batch, as verl's own dataset and collate function would have made it.
 
     Media are what verl makes of them: the bytes stand in their part again, and an image is opened (lazily)
@@ -31,7 +31,6 @@ def to_verl(
     Args:
         data: a batch whose rows were made by `to_item`, or one made of such rows.
         media: where the bytes of the media are; needed when a message refers to any.
-        message_columns: the columns that hold messages.
 
     Raises:
         InputError: verl is not installed, or a medium is missing, damaged, or no image.
@@ -40,13 +39,11 @@ def to_verl(
     columns = {
         key: values.copy() for key, values in data.non_tensor_batch.items() if key != "multi_modal_data"
     }
-    _rebuild(columns, message_columns, lambda part: _filled(part, media))
+    _rebuild(columns, lambda part: _filled(part, media))
     return verl.DataProto(batch=data.batch, non_tensor_batch=columns, meta_info=dict(data.meta_info))
 
 
-def from_verl(
-    data: Any, media: MediaStore | None = None, message_columns: Collection[str] = MESSAGE_COLUMNS
-) -> DataProto:
+def from_verl(data: Any, media: MediaStore | None = None) -> DataProto:
     """A batch of a `verl.DataProto`, fit to be stored as a shard.
 
     Bytes of media go to the store and references take their place. An image that has no bytes beside it is
@@ -55,13 +52,12 @@ def from_verl(
     Args:
         data: the `verl.DataProto`.
         media: where bytes of media go; needed when a message holds any.
-        message_columns: the columns that hold messages.
 
     Raises:
         InputError: a message holds a medium, and there is no store for it.
     """
     columns = {key: column(key, values).copy() for key, values in data.non_tensor_batch.items()}
-    _rebuild(columns, message_columns, lambda part: _emptied(part, media))
+    _rebuild(columns, lambda part: _emptied(part, media))
     if "raw_prompt" in columns:
         columns["multi_modal_data"] = column("multi_modal_data", map(media_of, columns["raw_prompt"]))
     return DataProto(data.batch, columns, dict(data.meta_info))
@@ -82,14 +78,19 @@ def with_multi_modal_inputs(data: DataProto, renderer: "MediaRenderer") -> DataP
         InputError: a medium is missing, or gives another prompt than the one that was measured.
     """
     from rl_assets.prompts.media_source import has_media
+    from rl_assets.prompts.multimodal import MOST_THREADS
     from rl_assets.rollout.media import COLUMN, images_seqlens, measured_inputs
 
     columns = data.non_tensor_batch
-    made: dict[str, dict[str, Any]] = {}
-    for index, uid in enumerate(columns["uid"]):
-        if uid not in made:
-            row = {key: values[index] for key, values in columns.items()}
-            made[uid] = measured_inputs(renderer, row) if has_media({"prompt": row["raw_prompt"]}) else {}
+    first = {uid: index for index, uid in reversed(list(enumerate(columns["uid"])))}
+
+    def inputs_of(index: int) -> dict[str, Any]:
+        row = {key: values[index] for key, values in columns.items()}
+        return measured_inputs(renderer, row) if has_media({"prompt": row["raw_prompt"]}) else {}
+
+    renderer.settle()
+    with ThreadPoolExecutor(min(threads_of_own(), MOST_THREADS)) as threads:
+        made = dict(zip(first, threads.map(inputs_of, first.values()), strict=True))
     inputs = column(COLUMN, [made[uid] for uid in columns["uid"]])
     meta = {**data.meta_info, "images_seqlens": images_seqlens(inputs)}
     return DataProto(data.batch, {**columns, COLUMN: inputs}, meta)
@@ -110,14 +111,10 @@ def _verl() -> Any:
     return verl
 
 
-def _rebuild(
-    columns: dict[str, np.ndarray],
-    message_columns: Collection[str],
-    change: Callable[[dict[str, Any]], dict[str, Any]],
-) -> None:
+def _rebuild(columns: dict[str, np.ndarray], change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Put `change(part)` in place of every media part; messages that two columns share stay shared."""
     done: dict[int, list[dict[str, Any]]] = {}
-    for values in (columns[key] for key in message_columns if key in columns):
+    for values in (columns[key] for key in _MESSAGE_COLUMNS if key in columns):
         for row, messages in enumerate(values):
             if isinstance(messages, list) and id(messages) not in done:
                 done[id(messages)] = [_with_parts(message, change) for message in messages]

@@ -37,6 +37,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads_of_own() -> int:
+    """Threads that may work at a time in this process: its share of the cores where it is one worker of
+    several (see `limit_threads`), or what OMP_NUM_THREADS says."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return int(limit) if limit.isdecimal() and int(limit) else cores()
+
+
 def spread(
     setup: "Setup[Task, Result]", tasks: Iterable[Task], places: Sequence[str], log: Log
 ) -> Iterator[Result]:

@@ -9,6 +9,7 @@ import pytest
 
 from rl_assets.assets.dataset import Dataset
 from tests.build import TRAIN, VAL, make_dataset, materialize
+from tests.small import save_small_policy
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -23,6 +24,12 @@ def policy() -> Path:
     folder = ROOT / "data/policies/SmolLM2-135M-Instruct"
     assert (folder / "config.json").is_file(), "run `make setup` first: it makes the demo policy"
     return folder
+
+
+@pytest.fixture(scope="session")
+def small_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that answers quickly, for tests to which it does not matter what the answers are."""
+    return save_small_policy(tmp_path_factory.mktemp("small") / "policy")
 
 
 @pytest.fixture(scope="session")

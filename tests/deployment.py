@@ -6,11 +6,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+
 from tests.server import free_port, started
 
 
 class Deployment:
-    """A project, its DAGSTER_HOME, and the processes that serve it; they end with the `with` block."""
+    """A project, its DAGSTER_HOME, and the processes that serve it; they end with the `with` block.
+
+    The history is made before any of them starts: two processes that make one in SQLite at the same moment
+    can leave it with two versions, and nothing opens it then. `dg dev` makes it first, too.
+    """
 
     def __init__(self, project: Path, environment: Mapping[str, str], workspace: list[str]) -> None:
         self.project, self.workspace = project, workspace
@@ -25,7 +31,8 @@ class Deployment:
         self._processes = ExitStack()
 
     def __enter__(self) -> "Deployment":
-        return self
+        with dg.DagsterInstance.from_config(self.environment["DAGSTER_HOME"]):
+            return self
 
     def __exit__(self, *_: object) -> None:
         self._processes.close()

@@ -5,7 +5,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -24,16 +23,23 @@ def ask(address: str, query: str, **variables: Any) -> Any:
     return answer["data"]
 
 
-def wait_until(what: str, look: Callable[[], T | None], seconds: float) -> T:
-    """What `look` returns as soon as it returns something; fails the test after `seconds`."""
+def wait_until(what: str, look: Callable[[], T], seconds: float, done: Callable[[T], bool] = bool) -> T:
+    """What `look` returns once that is `done`; after `seconds`, the test fails and shows what came last."""
     end = time.monotonic() + seconds
+    last: object = "nothing asked"
     while time.monotonic() < end:
-        with suppress(urllib.error.HTTPError):  # 500 while the code server is not up
-            if found := look():
+        try:
+            found = look()
+            if done(found):
                 return found
+            last = found
+        except urllib.error.HTTPError as error:  # 500 while the code server is not up
+            last = f"{error}: {error.read().decode(errors='replace')}"
         time.sleep(0.5)
-    raise AssertionError(f"{what}: nothing within {seconds} s")
+    raise AssertionError(f"{what}: not within {seconds} s; the last answer: {str(last)[:3000]}")
 
+
+ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 
 RUNS = """query($tags: [ExecutionTag!]) { runsOrError(filter: {tags: $tags}) { ... on Runs {
   results { runId status tags { key value } } } } }"""
@@ -55,11 +61,11 @@ def runs(address: str, **tags: str) -> list[dict[str, Any]]:
 def finished_run(address: str, seconds: float, **tags: str) -> dict[str, Any]:
     """The first run with these tags, once it has ended."""
 
-    def look() -> dict[str, Any] | None:
-        ended = [run for run in runs(address, **tags) if run["status"] in ("SUCCESS", "FAILURE", "CANCELED")]
-        return ended[-1] if ended else None
+    def one_has_ended(found: list[dict[str, Any]]) -> bool:
+        return any(run["status"] in ENDED for run in found)
 
-    return wait_until(f"a finished run tagged {tags}", look, seconds)
+    found = wait_until(f"a finished run tagged {tags}", lambda: runs(address, **tags), seconds, one_has_ended)
+    return [run for run in found if run["status"] in ENDED][-1]
 
 
 def events(address: str, run: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from rl_assets.assets import ASSETS
 from rl_assets.store import Table, TableWriter
 from tests.server import dagster_server
 
@@ -25,21 +26,6 @@ QUIET = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-]
-ASSETS = [
-    "raw_files",
-    "rejected_rows",
-    "field_contract",
-    "overlong_rows",
-    "unrenderable_rows",
-    "length_filtered",
-    "proto_shards",
-    "rollouts",
-    "reward_inputs",
-    "reward_scores",
-    "prompt_difficulty",
-    "verl_dataset",
-    "build_report",
 ]
 GRAPH = "locations/rl_assets/asset-groups/needs_care/lineage"
 SOON, RUN = 30_000, 300_000

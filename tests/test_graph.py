@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
 from rl_assets.spec import DataToRolloutSpec
 from tests.build import (
@@ -53,24 +54,10 @@ def versions(result: dg.ExecuteInProcessResult) -> dict[str, str]:
 def test_the_run_succeeds_with_every_asset_and_evaluates_every_check(toy_run: ToyRun) -> None:
     _, result = toy_run
     assert result.success
-    assert materialized(result) == [
-        "raw_files",
-        "reward_function",
-        "tokenizer",
-        "policy",
-        "rejected_rows",
-        "field_contract",
-        "unrenderable_rows",
-        "overlong_rows",
-        "length_filtered",
-        "proto_shards",
-        "rollouts",
-        "reward_inputs",
-        "reward_scores",
-        "prompt_difficulty",
-        "verl_dataset",
-        "build_report",
-    ]
+    made = materialized(result)
+    sources = ["reward_function", "tokenizer", "policy"]
+    assert sorted(made) == sorted([*ASSETS, *sources])
+    assert [name for name in made if name not in sources] == list(ASSETS)
     assert set(evaluations(result)) >= {
         "raw_files.no_file_is_empty",
         "rejected_rows.reject_rate",
@@ -250,12 +237,13 @@ def test_a_dataset_may_have_only_validation_files(tmp_path: Path) -> None:
     assert dataset.table("reward_inputs").num_rows == 1
 
 
-def test_without_previews_no_text_of_a_row_reaches_the_event_log(tmp_path: Path) -> None:
+def test_without_previews_no_text_of_a_row_reaches_the_event_log(tmp_path: Path, small_policy: Path) -> None:
     secret = [problem(1, prompt=[{"role": "user", "content": "the secret question"}])]
     dataset = make_dataset(
         tmp_path,
         [*secret, problem(2, prompt=[{"role": "the secret role", "content": "x"}])],
         data={"max_response_length": 2},
+        policy=small_policy,
         previews=False,
         checks=LOOSE,
     )

@@ -59,14 +59,16 @@ def test_a_changed_row_is_the_only_one_that_is_rendered_again(tmp_path: Path) ->
     assert (metadata(result)["rendered_rows"], metadata(result)["overlong"]) == (1, 0)
 
 
-def test_an_overlong_prompt_is_cut_where_the_yaml_says_so_and_its_rollout_holds(tmp_path: Path) -> None:
+def test_an_overlong_prompt_is_cut_where_the_yaml_says_so_and_its_rollout_holds(
+    tmp_path: Path, small_policy: Path
+) -> None:
     data = {
         "filter_overlong_prompts": False,
         "truncation": "left",
         "max_prompt_length": 40,
         "max_response_length": 2,
     }
-    dataset = make_dataset(tmp_path, [problem(1), LONG], data=data, rollout={"n": 1})
+    dataset = make_dataset(tmp_path, [problem(1), LONG], data=data, rollout={"n": 1}, policy=small_policy)
     result = materialize(dataset)
     assert result.success
     assert "length_filtered.none_is_cut" in failed(result)
@@ -101,9 +103,7 @@ def test_rows_that_the_template_refuses_stop_the_run_like_rejects(tmp_path: Path
     assert "length_filtered.few_are_unrenderable" not in failed(up_to_the_gate(loose))
 
 
-@pytest.mark.parametrize(
-    "part", ["tokenizer", "chat_template", "template_kwargs", "tools", "image_processor"]
-)
+@pytest.mark.parametrize("part", ["tokenizer", "chat_template", "template_kwargs", "tools", "processor"])
 def test_a_rollout_of_prompts_of_another_stamp_stops_with_the_part_named(toy: Dataset, part: str) -> None:
     manifest = toy.shard_manifest("proto_shards")
     other = ShardManifest(shards=manifest.shards, stamps={**manifest.stamps, part: "0" * 32})

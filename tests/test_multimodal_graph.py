@@ -2,6 +2,7 @@
 
 import base64
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from PIL import Image
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.contract import decode_row
+from rl_assets.errors import InputError
 from rl_assets.protocol import DataProto, MediaStore
 from rl_assets.verl import with_multi_modal_inputs
 from tests.build import evaluations, failed, failure, make_dataset, materialize, problem
@@ -201,6 +203,53 @@ def test_a_changed_image_is_answered_anew_and_nothing_else_is(dataset: Dataset) 
         if event.asset_key == dataset.key("rollouts")
     ]
     assert event.materialization.metadata["generated_responses"].value == 2
+
+
+def edited(name: str, old: str, new: str) -> Callable[[Path], None]:
+    """Replaces text in a file of the policy."""
+
+    def edit(policy: Path) -> None:
+        text = (policy / name).read_text()
+        assert old in text
+        (policy / name).write_text(text.replace(old, new))
+
+    return edit
+
+
+TOOLS = "tools: [{tool_schema: {type: function, function: {name: weather}}}]"
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (edited("tokenizer.json", "<end_of_image>", "<end_of_it>"), "tokenizer"),
+        (edited("chat_template.jinja", "assistant", "policy"), "chat template and processor template"),
+        (edited("processor_config.json", '"shortest_edge": 256', '"shortest_edge": 320'), "processor"),
+        ({"mm_processor_kwargs": {"fps": 1}}, "mm processor kwargs"),
+        ({"apply_chat_template_kwargs": {"enable_thinking": False}}, "template kwargs"),
+        ({"tool_config_path": "tools.yaml"}, "tools"),
+    ],
+)
+def test_shards_that_were_rendered_otherwise_are_not_rolled_out(
+    run: tuple[Dataset, dg.ExecuteInProcessResult], tmp_path: Path, change: Any, parts: str
+) -> None:
+    """Whatever goes into a prompt is in the stamp of its shard, and is named when it is another now."""
+    dataset, _ = run
+    shutil.copytree(dataset.root / "policy", tmp_path / "policy")
+    (tmp_path / "tools.yaml").write_text(TOOLS)
+    data = change if isinstance(change, dict) else {}
+    if callable(change):
+        change(tmp_path / "policy")
+    spec = dataset.spec.model_copy(
+        update={
+            "policy": dataset.spec.policy.model_copy(update={"path": "policy"}),
+            "data": dataset.spec.data.model_copy(update=data),
+        }
+    )
+    stamps = dataset.shard_manifest("proto_shards").stamps
+    dataset.renderer().stamp.require(stamps, "toy/proto_shards")
+    with pytest.raises(InputError, match=f"found prompts rendered with another {parts}, expected"):
+        Dataset(spec, tmp_path).renderer().stamp.require(stamps, "toy/proto_shards")
 
 
 @pytest.mark.parametrize(

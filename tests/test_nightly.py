@@ -49,8 +49,8 @@ FRESHNESS = """{ assetNodes { assetKey { path } freshnessStatusInfo { freshnessS
 def assert_fresh(address: str, seconds: int) -> None:
     """What is delivered is shown as fresh, and as overdue after `seconds`; nothing else has a policy."""
 
-    def look() -> dict[str, tuple[int, str]] | None:
-        shown = {
+    def look() -> dict[str, tuple[int, str]]:
+        return {
             node["assetKey"]["path"][-1]: (
                 node["internalFreshnessPolicy"]["failWindowSeconds"],
                 node["freshnessStatusInfo"]["freshnessStatus"],
@@ -58,9 +58,9 @@ def assert_fresh(address: str, seconds: int) -> None:
             for node in ask(address, FRESHNESS)["assetNodes"]
             if node["internalFreshnessPolicy"]
         }
-        return shown if all(status == "HEALTHY" for _, status in shown.values()) else None
 
-    assert wait_until("freshness", look, 60) == dict.fromkeys(DELIVERED, (seconds, "HEALTHY"))
+    expected = dict.fromkeys(DELIVERED, (seconds, "HEALTHY"))
+    wait_until("freshness", look, 60, lambda shown: shown == expected)
 
 
 def test_a_deployed_schedule_runs_by_itself(tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ def switch_on(address: str, kind: str, name: str) -> None:
       __typename }} }}"""
     done = f"{kind}StateResult" if kind == "Schedule" else kind
 
-    def press() -> bool:
+    def press() -> str:
         answer: str = ask(address, mutation, of=selector)[f"start{kind}"]["__typename"]
-        return answer == done
+        return answer
 
-    wait_until(f"{name} switched on", press, 120)
+    wait_until(f"{name} switched on", press, 120, lambda answer: answer == done)
 
 
 def pretend_that_it_was_switched_on_earlier(instance: dg.DagsterInstance, by: timedelta) -> None:

@@ -1,6 +1,7 @@
 """A dataset that is cut along an axis: every partition has files, a store and verdicts of its own."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,17 @@ STATIC = {"kind": "static", "values": ["v1.5", "v2"]}
 FILES = {"train_files": "data/toy/{partition}.jsonl", "max_response_length": 3}
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Dataset:
+Built = tuple[Dataset, dict[str, dg.ExecuteInProcessResult]]
+
+
+def partitioned(root: Path, policy: Path) -> Dataset:
     """Three prompts in each of two partitions; the second has a broken row as well."""
-    save_small_policy(tmp_path / "policy")
-    write_jsonl(tmp_path / "data/toy/v1.5.jsonl", [problem(number) for number in range(3)])
-    write_jsonl(tmp_path / "data/toy/v2.jsonl", [*(problem(number) for number in range(10, 13)), BROKEN])
+    write_jsonl(root / "data/toy/v1.5.jsonl", [problem(number) for number in range(3)])
+    write_jsonl(root / "data/toy/v2.jsonl", [*(problem(number) for number in range(10, 13)), BROKEN])
     return make_dataset(
-        tmp_path,
+        root,
         data=FILES,
-        policy=Path("policy"),
+        policy=policy,
         partition_by=STATIC,
         reward={"num_workers": 1},
         checks={"reject_rate": {"max": 0.5}},
@@ -51,15 +53,31 @@ def run(dataset: Dataset, partition: str, instance: dg.DagsterInstance) -> dg.Ex
     return job.execute_in_process(partition_key=partition, instance=instance, raise_on_error=False)
 
 
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture(scope="module")
+def built(
+    tmp_path_factory: pytest.TempPathFactory, small_policy: Path, instance: dg.DagsterInstance
+) -> Built:
+    """The dataset, and the run of each of its partitions."""
+    dataset = partitioned(tmp_path_factory.mktemp("project"), small_policy)
+    return dataset, {key: run(dataset, key, instance) for key in STATIC["values"]}
+
+
 def partitions_of(result: dg.ExecuteInProcessResult) -> set[str | None]:
     """The partitions that a run materialised and that its checks were evaluated for."""
     made = {event.partition for event in result.get_asset_materialization_events()}
     return made | {check.partition for check in result.get_asset_check_evaluations()}
 
 
-def test_each_partition_has_rows_storage_and_verdicts_of_its_own(dataset: Dataset) -> None:
-    instance = dg.DagsterInstance.ephemeral()
-    results = {key: run(dataset, key, instance) for key in STATIC["values"]}
+def test_each_partition_has_rows_storage_and_verdicts_of_its_own(
+    built: Built, instance: dg.DagsterInstance
+) -> None:
+    dataset, results = built
     for number, (key, result) in enumerate(results.items()):  # as many broken rows as the number says
         assert result.success
         assert partitions_of(result) == {key}
@@ -76,10 +94,10 @@ def test_each_partition_has_rows_storage_and_verdicts_of_its_own(dataset: Datase
         assert instance.get_materialized_partitions(key) == set(STATIC["values"])
 
 
-def test_a_second_rebuild_of_a_partition_is_unchanged_and_leaves_the_others_alone(dataset: Dataset) -> None:
-    instance = dg.DagsterInstance.ephemeral()
-    run(dataset, "v1.5", instance)
-    run(dataset, "v2", instance)
+def test_a_second_rebuild_of_a_partition_is_unchanged_and_leaves_the_others_alone(
+    built: Built, instance: dg.DagsterInstance
+) -> None:
+    dataset, _ = built
     other = {path: path.stat().st_mtime_ns for path in dataset.at("v2").storage.rglob("*")}
     again = run(dataset, "v1.5", instance)
     assert again.success
@@ -88,7 +106,8 @@ def test_a_second_rebuild_of_a_partition_is_unchanged_and_leaves_the_others_alon
     assert {path: path.stat().st_mtime_ns for path in dataset.at("v2").storage.rglob("*")} == other
 
 
-def test_a_run_without_a_partition_says_what_to_do(dataset: Dataset) -> None:
+def test_a_run_without_a_partition_says_what_to_do(tmp_path: Path, small_policy: Path) -> None:
+    dataset = partitioned(tmp_path, small_policy)
     result = materialize(dataset, "raw_files")
     assert not result.success
     assert "toy has partitions, and this run is not for one of them" in failure(result)

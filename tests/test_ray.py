@@ -2,10 +2,13 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
 
 from rl_assets.errors import InputError
@@ -17,25 +20,34 @@ from tests.project import BIN, make_project, run
 ray = pytest.importorskip("ray", reason="pip install 'rl-assets[ray]'")
 
 
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+ON_THE_CLUSTER = ("length_filtered", "proto_shards", "rollouts", "reward_scores")
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """Two nodes with a core each; the address of their head."""
+def nodes() -> Iterator[Any]:
+    """A cluster of two nodes with a core each, named in the environment."""
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     with pytest.MonkeyPatch.context() as patch:
         # On loopback, and only there, the nodes need not prove to each other who they are.
         patch.setenv("RAY_AUTH_MODE", "disabled")
         # A job of the cluster starts `dagster` there.
         patch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
-        started = Cluster(initialize_head=True, head_node_args=node)
+        started = Cluster(initialize_head=True, head_node_args=NODE)
         try:
-            started.add_node(**node)
+            started.add_node(**NODE)
             patch.setenv(CLUSTER, started.address)
-            yield started.address
+            yield started
         finally:
             ray.shutdown()
             started.shutdown()
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> str:
+    """The address of the cluster's head."""
+    return nodes.address
 
 
 @contextmanager
@@ -91,32 +103,83 @@ def test_a_gpu_that_the_cluster_lacks_is_named(cluster: str, tmp_path: Path) -> 
         list(spread(Setup(tmp_path), [1], ["cuda"], lambda _: None))
 
 
-def test_the_whole_graph_gives_what_one_machine_gives(cluster: str, tmp_path: Path) -> None:
-    versions = []
-    for place in ("cluster", "here"):
-        with pytest.MonkeyPatch.context() as patch:
-            if place == "here":
-                patch.delenv(CLUSTER)
-            dataset = make_dataset(
-                tmp_path / place,
-                TRAIN,
-                VAL,
-                checks={"reject_rate": {"max": 0.5}},
-                shards={"count": 2},
-                rollout={"n": 2},
-            )
-            result = materialize(dataset)
+def workers() -> dict[int, bool]:
+    """Whether each worker process of this test's cluster is at work, by its id."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):  # it may have ended
+            title = (folder / "cmdline").read_bytes().rstrip(b"\0")
+            if title.startswith(b"ray::_Actor") and _parent(_parent(int(folder.name))) == os.getpid():
+                found[int(folder.name)] = title == b"ray::_Actor.do"
+    return found
+
+
+def _parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@contextmanager
+def one_of_every_step_is_killed() -> Iterator[list[int]]:
+    """The first worker of every step that is seen at work is killed; gives their process ids."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        known: set[int] = set()
+        while not over.wait(0.01):
+            now = workers()
+            busy = [process for process, works in now.items() if works]
+            # The other workers of a step, and the one that takes the place of the killed, are left alone.
+            if busy and not known & now.keys():
+                os.kill(busy[0], signal.SIGKILL)
+                killed.append(busy[0])
+            if busy:
+                known |= now.keys()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        watcher.join()
+
+
+def run_of(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Runs a small graph: the data version of every asset, and what every step said of Ray."""
+    dataset = make_dataset(
+        folder, TRAIN, VAL, checks={"reject_rate": {"max": 0.5}}, shards={"count": 2}, rollout={"n": 2}
+    )
+    with dg.instance_for_test() as instance:
+        result = materialize(dataset, instance=instance)
         assert result.success
-        versions.append(
-            {
-                event.asset_key.path[-1]: event.step_materialization_data.materialization.tags[
-                    "dagster/data_version"
-                ]
-                for event in result.get_asset_materialization_events()
-                if event.asset_key
-            }
-        )
-    assert versions[0] == versions[1]
+        said = {
+            str(event.step_key).removeprefix("toy__"): event.user_message
+            for event in instance.all_logs(result.run_id)
+            if "ray: " in event.user_message
+        }
+    materialized = result.get_asset_materialization_events()
+    versions = {
+        event.asset_key.path[-1]: event.step_materialization_data.materialization.tags["dagster/data_version"]
+        for event in materialized
+        if event.asset_key
+    }
+    return versions, said
+
+
+def test_the_whole_graph_gives_what_one_machine_gives_whichever_workers_die(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first batches are rendered where the step runs; the others go to the cluster.
+    monkeypatch.setattr("rl_assets.prompts.length._BATCH_ROWS", 2)
+    with one_of_every_step_is_killed() as killed:
+        there, said = run_of(tmp_path / "cluster")
+    assert said == dict.fromkeys(ON_THE_CLUSTER, f"ray: 2 workers at {cluster}")
+    assert len(killed) == len(ON_THE_CLUSTER)
+    monkeypatch.delenv(CLUSTER)
+    here, said = run_of(tmp_path / "here")
+    assert said == {}
+    assert there == here
 
 
 def test_a_step_can_be_a_job_of_the_cluster(
@@ -131,6 +194,20 @@ def test_a_step_can_be_a_job_of_the_cluster(
     assert launched.returncode == 0, launched.stdout[-4000:]
     assert "in Ray job dagster-step-" in launched.stdout
     assert (tmp_path / "storage/toy/raw_files.json").is_file()
+
+
+@contextmanager
+def looking(place: str, log: Log) -> Iterator[Callable[[int], tuple[str, str | None]]]:
+    """Work that says where it is done, and which GPUs it sees."""
+    yield lambda _: (place, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def test_workers_ask_for_a_gpu_each_where_the_cluster_has_some(nodes: Any) -> None:
+    node = nodes.add_node(**NODE, num_gpus=1)
+    try:
+        assert set(spread(looking, range(4), [AUTO], lambda _: None)) == {("cuda:0", "0")}
+    finally:
+        nodes.remove_node(node)
 
 
 def test_no_cluster_at_the_address_is_an_error_that_says_so(

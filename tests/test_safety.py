@@ -1,6 +1,7 @@
 """What the project promises about code, network, files and secrets: one test for each promise."""
 
 import ast
+import io
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from dagster.components.testing.utils import create_defs_folder_sandbox
@@ -21,8 +23,10 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.credentials import carries_credentials
 from rl_assets.errors import InputError
 from rl_assets.prompts import PromptRenderer, load_tool_schemas
+from rl_assets.prompts.media_decode import read_video
+from rl_assets.protocol import MediaStore, ShardManifest
 from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import Table, storage_root
+from rl_assets.store import Table, read_manifest, storage_root
 from tests.build import POLICY, materialize, problem
 from tests.contract.rows import accepted, errors, judge, png, said
 from tests.project import attributes, make_project, run, write_defs
@@ -142,6 +146,50 @@ def test_the_trace_is_left_where_the_yaml_trusts_the_code(tmp_path: Path) -> Non
     assert trace.exists()
 
 
+class Command:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (self.command,)
+
+
+def test_weights_that_are_a_pickle_run_no_code(tmp_path: Path) -> None:
+    """Old checkpoints are read, as tensors and nothing else."""
+    import torch
+
+    from rl_assets.rollout import load_policy
+
+    folder, trace = tmp_path / "policy", tmp_path / "code-was-run"
+    shutil.copytree(
+        POLICY, folder, copy_function=os.link, ignore=shutil.ignore_patterns("*.safetensors", "*.index.json")
+    )
+    torch.save({"lm_head.weight": Command(f"touch {trace}")}, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="Unpickling"):
+        load_policy(folder, device="cpu")
+    assert not trace.exists()
+    torch.load(folder / "pytorch_model.bin", weights_only=False)
+    assert trace.exists()
+
+
+@pytest.mark.parametrize("place", [None, "text_config"])
+def test_a_policy_that_asks_for_a_kernel_from_the_hub_is_refused(tmp_path: Path, place: str | None) -> None:
+    """It would be fetched and run where the package `kernels` is installed."""
+    from rl_assets.rollout import load_policy
+
+    shutil.copytree(POLICY, tmp_path / "policy", copy_function=os.link)
+    config = tmp_path / "policy/config.json"
+    settings, asks = json.loads(config.read_text()), {"_attn_implementation": "someone/kernel"}
+    config.unlink()
+    config.write_text(json.dumps({**settings, **({place: asks} if place else asks)}))
+    with pytest.raises(
+        InputError, match=r"config\.json: field `_attn_implementation`: found 'someone/kernel'"
+    ):
+        load_policy(tmp_path / "policy", device="cpu")
+
+
 COMMAND = "!!python/object/apply:os.system ['touch {trace}']"
 
 
@@ -246,10 +294,51 @@ def test_media_lie_below_the_datasets_folder(tmp_path: Path) -> None:
     ways = ["../secret.png", str(tmp_path / "secret.png"), "link.png", "up/secret.png", "a/../../secret.png"]
     ways += [f"file://{tmp_path}/secret.png", f"file://{folder}/%2e%2e/secret.png"]
     rows = [said("<image> What is this?", images=[{"image": way}]) for way in ways]
-    result = judge(folder, *rows, said("<image> What is this?", images=[{"image": "inside.png"}]))
+    (folder / "hard.png").hardlink_to(tmp_path / "secret.png")  # is the folder's own file as well
+    inside = [said("<image> What is this?", images=[{"image": name}]) for name in ("inside.png", "hard.png")]
+    result = judge(folder, *rows, *inside)
     assert {code for code, _ in errors(result)} <= {"media.outside_folder", "media.file_missing"}
     assert result.rejected.num_rows == len(ways)
-    assert len(accepted(result)) == 1
+    assert len(accepted(result)) == 2
+
+
+PLAYLIST = "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:1,\n{file}\n#EXT-X-ENDLIST\n"
+SESSION = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 50000 RTP/AVP 32\n"
+
+
+def test_a_video_that_names_other_files_or_addresses_is_not_played(tmp_path: Path) -> None:
+    """FFmpeg would open what a playlist names, and would wait for what a session description announces."""
+    import av
+
+    secret = tmp_path / "secret.ts"
+    with av.open(str(secret), "w") as made:
+        stream = made.add_stream("mpeg2video", rate=25, width=32, height=32, pix_fmt="yuv420p")
+        frame = av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8), format="rgb24")
+        made.mux([packet for one in [*[frame] * 25, None] for packet in stream.encode(one)])
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "clip.m3u8").write_text(PLAYLIST.format(file=secret))
+    with av.open(str(folder / "clip.m3u8")) as played:
+        assert len(list(played.decode(video=0))) == 25
+    for medium in (folder / "clip.m3u8", io.BytesIO(SESSION.encode())):
+        with pytest.raises((OSError, ValueError)):
+            read_video(medium, lambda about: [0])
+    assert read_video(secret, lambda about: [0])[0].shape == (1, 3, 32, 32)
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc/other", "a/../../other", "..", ".hidden", "", "a\\b"])
+def test_a_manifest_names_no_place_outside_its_folder(name: str, tmp_path: Path) -> None:
+    """Shards are written, read and deleted under the names that manifests give them."""
+    ref = {"name": "train-00000", "path": "train-00000-0123456789ab", "digest": "0", "rows": 1, "bytes": 1}
+    for changed in ({**ref, "name": name}, {**ref, "path": name}):
+        (tmp_path / "rollouts.json").write_text(json.dumps({"format": 1, "shards": [changed]}))
+        with pytest.raises(InputError, match=r"rollouts\.json: found no manifest"):
+            read_manifest(ShardManifest, tmp_path / "rollouts.json")
+    (tmp_path / "rollouts.json").write_text(json.dumps({"format": 1, "shards": [ref]}))
+    assert read_manifest(ShardManifest, tmp_path / "rollouts.json").rows == 1
+    for use in (MediaStore(tmp_path / "media").get, MediaStore(tmp_path / "media").__contains__):
+        with pytest.raises(InputError, match="32 hex digits"):
+            use(name)
 
 
 # --- secrets --------------------------------------------------------------------------------------------
@@ -360,6 +449,14 @@ def test_a_reward_functions_key_is_in_no_event_and_no_table(
 def test_make_ui_says_that_it_is_for_this_machine() -> None:
     (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "dg dev" in line]
     assert "--host 127.0.0.1" in line
+
+
+def test_the_docs_put_a_login_and_tls_in_front_of_it() -> None:
+    (server,) = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs/operations.md").read_text(), re.S)
+    assert re.search(r"^    auth_basic \S", server, re.M)
+    assert re.search(r"^    auth_basic_user_file \S", server, re.M)
+    assert re.search(r"^    listen 443 ssl;", server, re.M)
+    assert re.findall(r"proxy_pass (\S+);", server) == ["http://127.0.0.1:3000"]
 
 
 def test_a_web_server_that_is_told_nothing_listens_on_loopback(tmp_path: Path) -> None:

@@ -112,6 +112,29 @@ def test_one_that_is_missing_is_named(dataset: Dataset, name: str, file: str) ->
     assert "found no such f" in failure(result)
 
 
+@pytest.mark.parametrize(
+    ("code", "field", "found"),
+    [
+        (None, "path", "no such file"),
+        ("def score(**_): return 0", "name", "no function 'compute_score'"),
+        ("def compute_score(solution_str, ground_truth): return 0", "name", "cannot be called as scorers are"),
+        ("import os; os._exit(3)", "path", "code that ends its process"),
+    ],
+    ids=["no file", "another name", "other arguments", "dies"],
+)
+def test_a_reward_function_that_cannot_be_called_stops_here(
+    dataset: Dataset, code: str | None, field: str, found: str
+) -> None:
+    (dataset.root / "score.py").unlink()
+    if code is not None:
+        (dataset.root / "score.py").write_text(code)
+    result = look(dataset, "reward_function")
+    assert not result.success
+    place = f"{dataset.root / 'score.py'}: field `reward.custom_reward_function.{field}`: found "
+    assert failure(result).startswith(place)
+    assert found in failure(result)
+
+
 def test_the_built_in_scorers_have_a_version_too(tmp_path: Path) -> None:
     save_small_policy(tmp_path / "policy")
     dataset = make_dataset(tmp_path, data={"train_files": "absent.jsonl"}, policy=Path("policy"))

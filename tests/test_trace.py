@@ -108,9 +108,9 @@ def test_the_screen_holds_every_stage_within_100_columns(toy_run: ToyRun) -> Non
     assert any("No run history" in line for line in lines)
 
 
-def test_a_row_that_came_halfway_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
+def test_a_row_that_came_halfway_is_shown_as_far_as_it_came(tmp_path: Path, small_policy: Path) -> None:
     """Here a run stopped after the rollouts: responses are decoded from the shards."""
-    dataset = make_dataset(tmp_path, [problem(0)], data={"max_response_length": 2})
+    dataset = make_dataset(tmp_path, [problem(0)], data={"max_response_length": 2}, policy=small_policy)
     instance = dg.DagsterInstance.ephemeral()
     assets = ["raw_files", "rejected_rows", "field_contract"]
     materialize(dataset, *assets, instance=instance)
@@ -133,11 +133,12 @@ def test_a_raw_file_that_changed_since_is_said(toy: Dataset) -> None:
     assert "has changed since" in trace(toy, f"{FILE}:0").notes[0]
 
 
-def test_why_a_prompt_was_not_taken_into_the_training_set(tmp_path: Path) -> None:
+def test_why_a_prompt_was_not_taken_into_the_training_set(tmp_path: Path, small_policy: Path) -> None:
     dataset = make_dataset(
         tmp_path,
         [problem(0), problem(1)],
         data={"max_response_length": 2},
+        policy=small_policy,
         curation={"max_per_source": 1},
     )
     materialize(dataset)

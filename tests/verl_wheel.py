@@ -6,6 +6,7 @@ a folder of their own, and only processes that are started with it on their path
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,3 +59,22 @@ def run_pytest(
         text=True,
         check=False,
     )
+
+
+def run_cases(*cases: Path, folder: Path, passed: int) -> None:
+    """Run files of tests that import the real verl, in a process that can: all pass, and none is missing.
+
+    Args:
+        cases: the files.
+        folder: for what they write, and for the caches of `datasets`.
+        passed: how many tests there are.
+    """
+    result = run_pytest(
+        "-q",
+        f"--basetemp={folder / 'cases'}",
+        *cases,
+        path=[verl_site(), ROOT],
+        env={"HF_HOME": str(folder)},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(rf"^{passed} passed", result.stdout, re.MULTILINE), result.stdout

@@ -15,6 +15,24 @@ from rl_assets.assets.rollouts import build_rollouts
 from rl_assets.assets.sources import build_sources
 from rl_assets.assets.verl_dataset import build_verl_dataset
 
+ASSETS = (
+    "raw_files",
+    "rejected_rows",
+    "field_contract",
+    "unrenderable_rows",
+    "overlong_rows",
+    "length_filtered",
+    "proto_shards",
+    "rollouts",
+    "reward_inputs",
+    "reward_scores",
+    "prompt_difficulty",
+    "verl_dataset",
+    "build_report",
+)
+"""What becomes of a dataset's raw files, in the order in which a run makes it. A step stores its rejects
+before its result, so that they are there where a check on them stops the run."""
+
 
 def build_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Every asset of a dataset, in the order in which data walks through them."""

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
-from pydantic import ValidationError
 
 from rl_assets.assets.dataset import HIDDEN, Dataset
 from rl_assets.assets.display import histogram, last_message
 from rl_assets.assets.unchanged import step
 from rl_assets.assets.verl_dataset import rejects, stage_counts
 from rl_assets.rewards.report import BuildReport, Mover, movers, render_report, take_snapshot
-from rl_assets.store import read_manifest, write_file
+from rl_assets.store import last_manifest, write_file
 
 NAME = "build_report"
 DESCRIPTION = """\
@@ -42,7 +41,7 @@ def build_build_report(dataset: Dataset) -> dg.AssetsDefinition:
             {**rejects(dataset), **dataset.export().left_out},
             *(dataset.table(name) for name in ("length_filtered", "reward_scores", "prompt_difficulty")),
         )
-        last = _last(dataset)
+        last = last_manifest(BuildReport, dataset.storage / f"{NAME}.json")
         report = last.followed_by(snapshot) if last else BuildReport(current=snapshot)
         moved = movers(report.previous, report.current, _MOVERS) if report.previous else []
         text = render_report(
@@ -56,15 +55,6 @@ def build_build_report(dataset: Dataset) -> dg.AssetsDefinition:
         )
 
     return build_report
-
-
-def _last(dataset: Dataset) -> BuildReport | None:
-    """The report of the last build, where there is one that this version can read."""
-    path = dataset.storage / f"{NAME}.json"
-    try:
-        return read_manifest(BuildReport, path) if path.exists() else None
-    except ValidationError:
-        return None
 
 
 def _plot(report: BuildReport) -> str | None:

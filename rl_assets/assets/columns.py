@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import dagster as dg
 import pyarrow as pa
 
+from rl_assets import markdown
 from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.display import escape_markdown
+from rl_assets.contract import MEDIA_COLUMNS
 from rl_assets.protocol.manifest import ShardManifest
 
 _LONGEST_TYPE = 40
@@ -34,7 +35,7 @@ def _carried(asset: str, columns: Mapping[str, Column], *names: str) -> Columns:
 
 
 _PLACE = ("uid", "split", "source_file", "source_row")
-_ALL_CONTENT = ("data_source", "prompt", "reward_model", "images", "videos", "audios")
+_ALL_CONTENT = ("data_source", "prompt", "reward_model", *MEDIA_COLUMNS)
 
 _RAW_FILES: Columns = {
     "path": Column("the file, as it is found from the project's top folder"),
@@ -81,7 +82,7 @@ _LENGTH_FILTERED: Columns = {
     **_carried("field_contract", _FIELD_CONTRACT),
     "prompt_ids": Column(
         "token ids of the rendered prompt",
-        (*_RENDERED, *(f"field_contract.{name}" for name in ("images", "videos", "audios"))),
+        (*_RENDERED, *(f"field_contract.{name}" for name in MEDIA_COLUMNS)),
     ),
     "prompt_length": Column("tokens of the rendered prompt", _RENDERED),
     "uncut_length": Column("tokens before the prompt was cut; null where it was not", _RENDERED),
@@ -110,7 +111,7 @@ _PROTO_SHARDS: Columns = {
     "interaction_kwargs": Column("extra_info.interaction_kwargs, or {}", ("length_filtered.extra_info",)),
     "multi_modal_data": Column(
         "media by kind; their bytes lie in the media store",
-        ("length_filtered.images", "length_filtered.videos", "length_filtered.audios"),
+        tuple(f"length_filtered.{name}" for name in MEDIA_COLUMNS),
     ),
     "images": Column("media items, their bytes in the media store", ("length_filtered.images",)),
     "videos": Column("as images", ("length_filtered.videos",)),
@@ -198,8 +199,7 @@ _VERL_DATASET: Columns = {
     ),
     "extra_info": Column("object, values as in the raw file", ("length_filtered.extra_info",)),
     **{
-        name: Column("media items as in the raw file", (f"length_filtered.{name}",))
-        for name in ("images", "videos", "audios")
+        name: Column("media items as in the raw file", (f"length_filtered.{name}",)) for name in MEDIA_COLUMNS
     },
     **_carried("length_filtered", _LENGTH_FILTERED, "uid"),
     "*": Column("a column of the user's own", ("length_filtered.extra_columns",)),
@@ -299,10 +299,10 @@ def _source(dataset: Dataset, source: str) -> tuple[str, str]:
 def _as_table(
     types: Mapping[str, str], found: Mapping[str, Column], sources: Mapping[str, list[tuple[str, str]]]
 ) -> dg.MarkdownMetadataValue:
-    lines = [["column", "type", "what it holds", "from"], ["---"] * 4]
+    lines = []
     for name, column in found.items():
         kind = types[name]
         short = kind if len(kind) <= _LONGEST_TYPE else f"{kind[: _LONGEST_TYPE - 1]}…"
         origin = ", ".join(f"{asset}.{source}" if source else asset for asset, source in sources[name])
-        lines.append([f"**{escape_markdown(name)}**", *map(escape_markdown, (short, column.holds, origin))])
-    return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        lines.append([f"**{markdown.escape(name)}**", *map(markdown.escape, (short, column.holds, origin))])
+    return dg.MetadataValue.md(markdown.table(["column", "type", "what it holds", "from"], lines))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rl_assets.protocol import DataProto
     from rl_assets.rollout import SamplingParams
 
-SPLITS = ("train", "val")
 PRIVATE = frozenset({"prompt", "response", "solution_str", "ground_truth", "error", "message"})
 HIDDEN = "(hidden: previews is false)"
 

@@ -2,14 +2,26 @@
 
 import base64
 import io
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import numpy as np
+
+from rl_assets import markdown
+from rl_assets.errors import printable
+
+PREVIEW_ROWS = 8
+"""Rows that an asset shows of itself."""
+REFUSED_COLUMNS = ("source_file", "source_row", "code", "path", "message")
+"""What is shown of a row that was refused."""
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 _CUT = 160
 _WIDE_CUT = 300
+_NAME = 60
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
@@ -24,30 +36,29 @@ def _cell(value: Any) -> str | int | float | bool:
     return value if isinstance(value, bool | int | float) else _cut(value, _CUT)
 
 
+def one_line(text: str) -> str:
+    """Text of a user's on one line that a terminal shows as it stands."""
+    return printable(" ⏎ ".join(text.splitlines()))
+
+
 def _cut(value: Any, length: int) -> str:
-    text = "" if value is None else str(value).replace("\n", " ⏎ ")
+    text = "" if value is None else one_line(str(value))
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def wide_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.MarkdownMetadataValue:
     """Rows with long text as a table that opens over the page instead of inside a narrow cell."""
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[escape_markdown(_cut(row.get(name), _WIDE_CUT)) for name in columns] for row in rows]
-    return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
-
-
-def escape_markdown(text: str) -> str:
-    """Text that Markdown shows as it stands: users' text may look like markup."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
+    cells = ([markdown.escape(_cut(row.get(name), _WIDE_CUT)) for name in columns] for row in rows)
+    return dg.MetadataValue.md(markdown.table(columns, cells))
 
 
 def histogram(
-    series: Mapping[str, Sequence[float]], label: str, limit: int | None = None, *, stacked: bool = True
+    series: Mapping[str, "ArrayLike"], label: str, limit: int | None = None, *, stacked: bool = True
 ) -> dg.MarkdownMetadataValue:
     """A histogram as an inline picture (PNG, below 20 KB).
 
     Args:
-        series: values by name; series without values are left out.
+        series: values by name, a user's perhaps; series without values are left out.
         label: what the values are, with their unit.
         limit: drawn as a dashed line, where there is one.
         stacked: False draws series that are no parts of a whole beside each other.
@@ -56,9 +67,12 @@ def histogram(
 
     figure = Figure(figsize=(5.2, 2.6), dpi=80, layout="constrained")
     axes = figure.subplots()
-    drawn = {name: list(values) for name, values in series.items() if len(values)}
+    # An escaped dollar is a dollar; two plain ones make a formula of what is between them.
+    arrays = {name: np.asarray(values) for name, values in series.items()}
+    names = [_cut(name, _NAME).replace("$", r"\$") for name, values in arrays.items() if len(values)]
+    drawn = [values for values in arrays.values() if len(values)]
     if drawn:
-        axes.hist(list(drawn.values()), bins=30 if stacked else 10, stacked=stacked, label=list(drawn))
+        axes.hist(drawn, bins=30 if stacked else 10, stacked=stacked, label=names)
     if limit is not None:
         axes.axvline(limit, color="#c0392b", linestyle="--", linewidth=1, label=f"limit {limit:,}")
     axes.set_xlabel(label)

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from pydantic import BaseModel
 
 from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import last_message, table
+from rl_assets.assets.display import PREVIEW_ROWS, REFUSED_COLUMNS, last_message, table
 from rl_assets.assets.unchanged import step
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, ContractResult, RawManifest, apply_contract
+from rl_assets.errors import printable
 from rl_assets.prompts.media_tokens import read_media_tokens
-from rl_assets.store import canonical_json, digest_file, staging, write_file
+from rl_assets.store import digest_file, last_manifest, staging, write_manifest
 
 ACCEPTED = """\
 The rows that passed the field contract, under one explicit schema, each with its `uid`, its source file
@@ -32,12 +34,16 @@ the last good contract stays in place."""
 
 REJECT_RATE = "reject_rate"
 MEDIA_FILES = "media_files.json"
-_PREVIEW_ROWS = 8
+
+
+class MediaFiles(BaseModel):
+    """The media files that the rows named when they were judged, by path from the project's top folder."""
+
+    paths: list[str]
 
 
 def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
     """The assets `<dataset>/field_contract` and `<dataset>/rejected_rows`, made in one pass."""
-    limit = dataset.spec.checks.reject_rate
     reads = {"options": repr(dataset.contract_options)}
 
     @step(dataset, world=_world)
@@ -57,7 +63,7 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 "rejected_rows has the reasons"
             )
             paths = sorted(os.path.relpath(path, dataset.root) for path in result.media_files)
-            write_file(dataset.storage / MEDIA_FILES, canonical_json(paths).encode())
+            write_manifest(dataset.storage / MEDIA_FILES, MediaFiles(paths=paths))
             yield dg.MaterializeResult(
                 asset_key=dataset.key("rejected_rows"),
                 value=result.rejected,
@@ -83,15 +89,7 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
             ),
         },
         partitions_def=dataset.partitions,
-        check_specs=[
-            dg.AssetCheckSpec(
-                REJECT_RATE,
-                asset=dataset.key("rejected_rows"),
-                blocking=limit.severity == "error",
-                partitions_def=dataset.partitions,
-                description=f"At most {limit.max:.1%} of raw rows are refused (`checks.reject_rate.max`).",
-            )
-        ],
+        check_specs=[_reject_rate_spec(dataset)],
     )
     def field_contract(
         context: dg.AssetExecutionContext, raw_files: RawManifest
@@ -103,7 +101,7 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 continue
             verdict = _reject_rate(dataset, result, raw_files.rows)
             yield result._replace(check_results=[verdict])
-            if not verdict.passed and limit.severity == "error":
+            if not verdict.passed and dataset.spec.checks.reject_rate.severity == "error":
                 raise dg.Failure(
                     description=_refusal(dataset.of(context), raw_files.rows), allow_retries=False
                 )
@@ -113,9 +111,8 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
 
 def _world(dataset: Dataset) -> dict[str, Any]:
     """What the contract reads beside the raw files: the policy's media tokens, and the media themselves."""
-    listed = dataset.storage / MEDIA_FILES
-    paths = json.loads(listed.read_bytes()) if listed.exists() else []
-    files = {path: dataset.root / path for path in paths}
+    listed = last_manifest(MediaFiles, dataset.storage / MEDIA_FILES)
+    files = {path: dataset.root / path for path in (listed.paths if listed else ())}
     return {
         "special_tokens": _media_tokens(dataset),
         "media": {path: digest_file(file) if file.is_file() else None for path, file in files.items()},
@@ -124,6 +121,17 @@ def _world(dataset: Dataset) -> dict[str, Any]:
 
 def _media_tokens(dataset: Dataset) -> tuple[str, ...]:
     return read_media_tokens(dataset.policy) if isinstance(dataset.policy, Path) else ()
+
+
+def _reject_rate_spec(dataset: Dataset) -> dg.AssetCheckSpec:
+    limit = dataset.spec.checks.reject_rate
+    return dg.AssetCheckSpec(
+        REJECT_RATE,
+        asset=dataset.key("rejected_rows"),
+        blocking=limit.severity == "error",
+        partitions_def=dataset.partitions,
+        description=f"At most {limit.max:.1%} of raw rows are refused (`checks.reject_rate.max`).",
+    )
 
 
 def _reject_rate(dataset: Dataset, rejected: dg.MaterializeResult, raw_rows: int) -> dg.AssetCheckResult:
@@ -151,7 +159,7 @@ def _refusal(dataset: Dataset, raw_rows: int) -> str:
     allowed, rows = dataset.spec.checks.reject_rate.max, dataset.table("rejected_rows")
     rejected = rows.num_rows
     shown = [
-        f"  {row['source_file']}, row {row['source_row']}: [{row['code']}] {row['message']}"
+        printable(f"  {row['source_file']}, row {row['source_row']}: [{row['code']}] {row['message']}")
         for row in rows.head(5)
     ]
     more = rejected - len(shown)
@@ -176,16 +184,13 @@ def _rejected_metadata(result: ContractResult, dataset: Dataset) -> dict[str, An
         "dagster/row_count": result.rejected_rows,
         **column_metadata(dataset, "rejected_rows", REJECT_SCHEMA),
         "reasons": _reasons(result),
-        "examples": dataset.preview(
-            result.rejected.head(_PREVIEW_ROWS, ["source_file", "source_row", "code", "path", "message"]),
-            ["source_file", "source_row", "code", "path", "message"],
-        ),
+        "examples": dataset.preview(result.rejected.head(PREVIEW_ROWS, REFUSED_COLUMNS), REFUSED_COLUMNS),
     }
 
 
 def _accepted_metadata(result: ContractResult, dataset: Dataset) -> dict[str, Any]:
     preview = result.accepted.head(
-        _PREVIEW_ROWS, ["uid", "split", "data_source", "prompt", "reward_model", "source_file", "source_row"]
+        PREVIEW_ROWS, ["uid", "split", "data_source", "prompt", "reward_model", "source_file", "source_row"]
     )
     for row in preview:
         row["prompt"] = last_message(json.loads(row["prompt"]))

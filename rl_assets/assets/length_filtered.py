@@ -1,5 +1,6 @@
 """`length_filtered`, `overlong_rows` and `unrenderable_rows`: which prompts fit once they are rendered."""
 
+import heapq
 import json
 from collections.abc import Iterator
 from datetime import date
@@ -11,7 +12,14 @@ import pyarrow.compute as pc
 
 from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import histogram, last_message, table, wide_table
+from rl_assets.assets.display import (
+    PREVIEW_ROWS,
+    REFUSED_COLUMNS,
+    histogram,
+    last_message,
+    table,
+    wide_table,
+)
 from rl_assets.assets.unchanged import step
 from rl_assets.rollout.fingerprint import policy_folder, rendering_files
 from rl_assets.spec import DataSpec
@@ -32,10 +40,10 @@ The accepted rows whose rendered prompt is longer than `data.max_prompt_length`,
 `prompt_length`. They are whole and valid, only too long."""
 
 UNRENDERABLE = """\
-The accepted rows whose prompt could not be rendered, with the template's own message. They are not
-overlong: something in them does not fit this policy's template."""
+The accepted rows whose prompt could not be rendered, or lost a text or a medium when it was, with the
+reason, which is the chat template's or the processor's own where it has one. They are not overlong: something
+in them does not fit this policy."""
 
-_PREVIEW_ROWS = 8
 _LONG_COLUMNS = ["source_file", "source_row", "uid", "prompt_length"]
 
 
@@ -91,15 +99,17 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                 truncation=_truncation(data),
                 earlier=_last_build(dataset),
             )
-            longest = sorted(result.overlong.rows(_LONG_COLUMNS), key=lambda row: -row["prompt_length"])
+            overlong = result.overlong.rows(_LONG_COLUMNS)
+            longest = heapq.nlargest(PREVIEW_ROWS, overlong, key=lambda row: row["prompt_length"])
             parts = {
                 "unrenderable_rows": (result.refused, _refused_metadata(result.refused, dataset)),
                 "overlong_rows": (result.overlong, _overlong_metadata(result.overlong, longest, dataset)),
-                "length_filtered": (result.kept, _kept_metadata(result, longest, limit, dataset)),
+                "length_filtered": (result.kept, _kept_metadata(result, limit, dataset)),
             }
             for name, (rows, metadata) in parts.items():
                 if name == "length_filtered" and longest and _stops(data):
-                    raise dg.Failure(description=_too_long(longest, limit), allow_retries=False)
+                    description = _too_long(result.overlong.num_rows, longest, limit)
+                    raise dg.Failure(description=description, allow_retries=False)
                 yield dg.MaterializeResult(
                     asset_key=dataset.key(name),
                     value=rows,
@@ -131,14 +141,14 @@ def _day(dataset: Dataset) -> str | None:
     return date.today().isoformat() if any(b"strftime_now" in text for text in texts) else None
 
 
-def _too_long(longest: list[dict[str, Any]], limit: int) -> str:
+def _too_long(prompts: int, longest: list[dict[str, Any]], limit: int) -> str:
     shown = [
         f"  {row['source_file']}, row {row['source_row']}: {row['prompt_length']:,} tokens"
         for row in longest[:5]
     ]
     return "\n".join(
         [
-            f"{len(longest):,} prompts are longer than data.max_prompt_length ({limit:,} tokens), and "
+            f"{prompts:,} prompts are longer than data.max_prompt_length ({limit:,} tokens), and "
             "data.filter_overlong_prompts is false:",
             *shown,
             "Shorten them, raise data.max_prompt_length, set data.filter_overlong_prompts to true to set "
@@ -148,38 +158,36 @@ def _too_long(longest: list[dict[str, Any]], limit: int) -> str:
 
 
 def _refused_metadata(refused: Table, dataset: Dataset) -> dict[str, Any]:
-    columns = ["source_file", "source_row", "code", "path", "message"]
     return {
         "dagster/row_count": refused.num_rows,
         **column_metadata(dataset, "unrenderable_rows", refused.schema),
-        "examples": dataset.preview(refused.head(_PREVIEW_ROWS, columns), columns),
+        "examples": dataset.preview(refused.head(PREVIEW_ROWS, REFUSED_COLUMNS), REFUSED_COLUMNS),
     }
 
 
 def _overlong_metadata(overlong: Table, longest: list[dict[str, Any]], dataset: Dataset) -> dict[str, Any]:
     return {
-        "dagster/row_count": len(longest),
+        "dagster/row_count": overlong.num_rows,
         **column_metadata(dataset, "overlong_rows", overlong.schema),
-        "longest": wide_table(longest[:_PREVIEW_ROWS], _LONG_COLUMNS),
+        "longest": wide_table(longest, _LONG_COLUMNS),
     }
 
 
-def _kept_metadata(
-    result: "LengthResult", longest: list[dict[str, Any]], limit: int, dataset: Dataset
-) -> dict[str, Any]:
+def _kept_metadata(result: "LengthResult", limit: int, dataset: Dataset) -> dict[str, Any]:
     lengths = result.kept.read(["prompt_length", "uncut_length"])
-    kept = pc.coalesce(lengths["uncut_length"], lengths["prompt_length"]).to_pylist()
-    overlong = [row["prompt_length"] for row in longest]
+    kept = pc.coalesce(lengths["uncut_length"], lengths["prompt_length"]).to_numpy()
+    overlong = result.overlong.read(["prompt_length"])["prompt_length"].to_numpy()
+    every = np.concatenate([kept, overlong])
     return {
         "dagster/row_count": len(kept),
         **column_metadata(dataset, "length_filtered", result.kept.schema),
         "overlong": len(overlong),
         "unrenderable": result.refused.num_rows,
         "cut": result.cut,
-        "longest_prompt": max(kept, default=0),
+        "longest_prompt": int(kept.max(initial=0)),
         "prompt_lengths": histogram({"kept": kept, "overlong": overlong}, "prompt length in tokens", limit),
-        "quantiles": _quantiles([*kept, *overlong]),
-        "other_limits": _other_limits([*kept, *overlong], limit),
+        "quantiles": _quantiles(every),
+        "other_limits": _other_limits(every, limit),
         "rendered_rows": result.rendered,
         "reused_rows": result.reused,
         **({"encoder": result.encoder} if result.encoder else {}),
@@ -188,28 +196,28 @@ def _kept_metadata(
     }
 
 
-def _quantiles(lengths: list[int]) -> dg.TableMetadataValue:
+def _quantiles(lengths: np.ndarray) -> dg.TableMetadataValue:
     """Of all rendered prompts, fitting or not, before any cut."""
     shares = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     rows = [
         {"quantile": name, "tokens": int(np.quantile(lengths, share, method="inverted_cdf"))}
         for name, share in shares.items()
-        if lengths
+        if len(lengths)
     ]
     return table(rows, ["quantile", "tokens"])
 
 
-def _other_limits(lengths: list[int], limit: int) -> dg.TableMetadataValue:
+def _other_limits(lengths: np.ndarray, limit: int) -> dg.TableMetadataValue:
     """How many rows would fit other values of `data.max_prompt_length`."""
     rows = [
-        {"max_prompt_length": other, "kept": sum(length <= other for length in lengths)}
+        {"max_prompt_length": other, "kept": int((lengths <= other).sum())}
         for other in (max(limit // 2, 1), limit, 2 * limit)
     ]
     return table(rows, ["max_prompt_length", "kept"])
 
 
 def _preview(kept: Table, dataset: Dataset) -> dg.MarkdownMetadataValue:
-    rows = kept.head(_PREVIEW_ROWS, ["uid", "prompt", "prompt_length", "source_file", "source_row"])
+    rows = kept.head(PREVIEW_ROWS, ["uid", "prompt", "prompt_length", "source_file", "source_row"])
     for row in rows:
         row["prompt"] = last_message(json.loads(row["prompt"]))
     return dataset.preview(rows, ["uid", "prompt", "prompt_length", "source_file", "source_row"])

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import dagster as dg
 
 from rl_assets.assets.columns import column_metadata
-from rl_assets.assets.dataset import SPLITS, Dataset, refusals
+from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import histogram, table
 from rl_assets.assets.unchanged import step
+from rl_assets.contract import SPLITS
 from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.store import Table, staging
 

@@ -3,15 +3,15 @@
 from typing import Any
 
 import dagster as dg
-from pydantic import ValidationError
 
 from rl_assets.assets.columns import column_metadata, shard_types
-from rl_assets.assets.dataset import SPLITS, Dataset, refusals
+from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import table
 from rl_assets.assets.provenance import code_digest
 from rl_assets.assets.unchanged import step
+from rl_assets.contract import SPLITS
 from rl_assets.protocol.manifest import ShardManifest
-from rl_assets.store import Table, staging
+from rl_assets.store import Table, last_manifest, staging
 
 DESCRIPTION = """\
 The prompts that fit, collated as verl collates them: `DataProto` shards of `raw_prompt`, `prompt_ids`,
@@ -59,7 +59,7 @@ def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
                 media=MediaStore(dataset.storage / "media"),
                 folder=folder,
                 log=context.log.info,
-                before=_last(dataset),
+                before=last_manifest(ShardManifest, dataset.storage / "proto_shards.json"),
                 code=code_digest(),
             )
         return dg.MaterializeResult(
@@ -71,19 +71,11 @@ def build_proto_shards(dataset: Dataset) -> dg.AssetsDefinition:
     return proto_shards
 
 
-def _last(dataset: Dataset) -> ShardManifest | None:
-    """The manifest of the last build, where there is one that this version can read."""
-    try:
-        return dataset.shard_manifest("proto_shards")
-    except (FileNotFoundError, ValidationError):
-        return None
-
-
 def shard_metadata(dataset: Dataset, asset: str, manifest: ShardManifest) -> dict[str, Any]:
     """What a manifest of shards shows of itself."""
     return {
         "dagster/row_count": manifest.rows,
         **column_metadata(dataset, asset, shard_types(dataset, asset, manifest)),
-        "bytes": sum(ref.bytes for ref in manifest.shards),
+        "bytes": manifest.bytes,
         "shards": table((ref.model_dump() for ref in manifest.shards), ["name", "rows", "bytes"]),
     }

@@ -6,6 +6,7 @@ import dagster as dg
 
 from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
+from rl_assets.assets.display import PREVIEW_ROWS
 from rl_assets.assets.unchanged import step
 from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.store import Table, staging
@@ -14,8 +15,6 @@ DESCRIPTION = """\
 One row per response, with the arguments of verl's `compute_score`: `data_source`, `solution_str`,
 `ground_truth` and `extra_info`, beside `uid`, `sample_index`, `finish_reason` and the raw file and row
 that the prompt came from. `ground_truth` and `extra_info` are JSON text, so that values keep their type."""
-
-_PREVIEW_ROWS = 8
 
 
 def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
@@ -50,7 +49,7 @@ def build_reward_inputs(dataset: Dataset) -> dg.AssetsDefinition:
                 metadata={
                     "dagster/row_count": rows.num_rows,
                     **column_metadata(dataset, "reward_inputs", REWARD_INPUT_SCHEMA),
-                    "preview": dataset.preview(rows.head(_PREVIEW_ROWS, columns), columns),
+                    "preview": dataset.preview(rows.head(PREVIEW_ROWS, columns), columns),
                 },
             )
 

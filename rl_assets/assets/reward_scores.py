@@ -6,7 +6,7 @@ import dagster as dg
 
 from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
-from rl_assets.assets.display import table
+from rl_assets.assets.display import PREVIEW_ROWS, table
 from rl_assets.assets.unchanged import step
 from rl_assets.store import Table, staging
 
@@ -17,7 +17,6 @@ built-in scorer of the row's `data_source`. A response whose scoring raised, too
 returns beside the score (`acc`, `pred`, …) is a column of its own. `rl-assets trace UID` shows a prompt, its
 responses and their scores."""
 
-_PREVIEW_ROWS = 8
 _PREVIEW = ["uid", "sample_index", "data_source", "score", "error", "solution_str", "ground_truth"]
 
 
@@ -57,10 +56,10 @@ def build_reward_scores(dataset: Dataset) -> dg.AssetsDefinition:
                     "without_score": scores.num_rows - scored,
                     "by_source": table((line._asdict() for line in by_source), SourceSummary._fields),
                     "advantages": table(
-                        preview_advantages(scores, _PREVIEW_ROWS),
+                        preview_advantages(scores, PREVIEW_ROWS),
                         ["uid", "scores", "mean", "std", "advantages"],
                     ),
-                    "preview": dataset.preview(scores.head(_PREVIEW_ROWS, _PREVIEW), _PREVIEW),
+                    "preview": dataset.preview(scores.head(PREVIEW_ROWS, _PREVIEW), _PREVIEW),
                 },
             )
 

@@ -1,14 +1,16 @@
 """`rollouts`: the policy's responses to every prompt, shard by shard."""
 
+from array import array
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from rl_assets.assets.dataset import SPLITS, Dataset, device_retries, refusals
-from rl_assets.assets.display import histogram, last_message
+from rl_assets.assets.dataset import Dataset, device_retries, refusals
+from rl_assets.assets.display import PREVIEW_ROWS, histogram, last_message
 from rl_assets.assets.proto_shards import shard_metadata
 from rl_assets.assets.unchanged import step
+from rl_assets.contract import SPLITS
 from rl_assets.protocol import MediaStore
 from rl_assets.protocol.manifest import ShardManifest
 
@@ -26,7 +28,6 @@ Prompts of `train_files` are sampled as `rollout` says, prompts of `val_files` a
 says. A shard whose prompts, policy and sampling parameters are unchanged is not generated again.
 `rl-assets trace UID` shows a prompt as it was rendered, and all responses to it."""
 
-_PREVIEW_ROWS = 8
 _NO_WORK = {
     "generated_responses": 0,
     "generated_tokens": 0,
@@ -86,20 +87,21 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                 media=renderer.media and renderer.media.reading(MediaStore(dataset.storage / "media")),
                 log=context.log.info,
             )
-            shards = (read_shard(dataset.storage / "rollouts", ref) for ref in result.manifest.shards)
+            manifest, stats = result.manifest, result.stats
+            shards = (read_shard(dataset.storage / "rollouts", ref) for ref in manifest.shards)
             responses = _responses(shards, renderer.tokenizer, dataset)
         return dg.MaterializeResult(
-            value=result.manifest,
-            data_version=dg.DataVersion(result.manifest.digest),
+            value=manifest,
+            data_version=dg.DataVersion(manifest.digest),
             metadata={
                 **responses,
-                **shard_metadata(dataset, "rollouts", result.manifest),
-                "generated_responses": result.generated,
-                "reused_responses": result.manifest.rows - result.generated,
-                "generated_tokens": result.tokens,
-                "tokens_per_second": round(result.tokens / result.seconds, 1) if result.generated else 0.0,
-                "peak_memory_bytes": result.peak_memory,
-                "policy_fingerprint": result.policy_fingerprint,
+                **shard_metadata(dataset, "rollouts", manifest),
+                "generated_responses": stats.generated,
+                "reused_responses": manifest.rows - stats.generated,
+                "generated_tokens": stats.generated_tokens,
+                "tokens_per_second": round(stats.tokens_per_second, 1),
+                "peak_memory_bytes": stats.peak_memory,
+                "policy_fingerprint": manifest.stamps["policy"],
             },
         )
 
@@ -111,17 +113,17 @@ def _responses(
 ) -> Mapping[str, Any]:
     """Lengths, truncated share and a few responses, for the UI; one shard at a time is held in memory."""
     limit = dataset.spec.data.max_response_length
-    lengths: dict[str, list[int]] = {}
+    lengths: dict[str, array[int]] = {}
     truncated = rows = 0
     preview: list[dict[str, Any]] = []
     for data in shards:
         fields = data.non_tensor_batch
         valid = data.batch["response_mask"].sum(-1).tolist()
         for index, length in enumerate(valid):
-            lengths.setdefault(fields["split"][index], []).append(length)
+            lengths.setdefault(fields["split"][index], array("i")).append(length)
             truncated += fields["finish_reason"][index] == "length"
             rows += 1
-            if len(preview) < _PREVIEW_ROWS:
+            if len(preview) < PREVIEW_ROWS:
                 ids = data.batch["responses"][index, :length].tolist()
                 preview.append(
                     {

@@ -17,11 +17,12 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
+from rl_assets import markdown
 from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import table
 from rl_assets.assets.unchanged import step
 from rl_assets.rollout.fingerprint import file_digests, policy_files, policy_folder, rendering_files
-from rl_assets.store import digest_json
+from rl_assets.store import digest_json, last_manifest
 
 POLICY = """\
 The checkpoint that answers the prompts: config, weights, tokenizer and template files. Its data version is
@@ -210,6 +211,9 @@ def _reward_function(dataset: Dataset) -> tuple[Source, dict[str, Any]]:
     source = Source.of(function.path or "the built-in scorers", files, function.digest)
     if function.path is None:
         return source, {}
+    # The code runs, in a process of its own; what could be loaded once is known by its digest.
+    if not files or source != last_manifest(Source, dataset.storage / "reward_function.json"):
+        dataset.score_pool.require_loadable()
     # Text may be a key of a service, such as comes from the environment.
     arguments = {
         name: value if dataset.spec.previews and isinstance(value, (bool, int, float)) else "(not shown)"
@@ -225,4 +229,4 @@ def _reward_function(dataset: Dataset) -> tuple[Source, dict[str, Any]]:
 def _code(text: str, language: str) -> dg.MarkdownMetadataValue:
     """Text as a code block, cut where it would burden the event log."""
     cut = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "\n…"
-    return dg.MetadataValue.md(f"````{language}\n{cut}\n````")
+    return dg.MetadataValue.md(markdown.code_block(cut, language))

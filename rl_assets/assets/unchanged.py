@@ -19,13 +19,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from upath import UPath
 
+from rl_assets import store
 from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.provenance import code_digest, git_commit, package_version
 from rl_assets.protocol.manifest import ShardManifest
-from rl_assets.store import digest_json, is_local, write_file
+from rl_assets.store import digest_json, is_local, write_record
 
 UNCHANGED = "unchanged"
 """Metadata key of a materialisation that was emitted again: which run made the asset, and when."""
@@ -66,11 +67,8 @@ class Record(BaseModel):
 
 def read_record(dataset: Dataset, asset: str) -> Record | None:
     """The record of an asset, or None where there is none or where it does not fit its files any more."""
-    try:
-        record = Record.model_validate_json((dataset.storage / f"{asset}{_RECORD}").read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return None
-    return record if record.is_whole(dataset) else None
+    record = store.read_record(Record, dataset.storage / f"{asset}{_RECORD}")
+    return record if record and record.is_whole(dataset) else None
 
 
 def forget(dataset: Dataset, asset: str, files: Iterable[str]) -> None:
@@ -80,10 +78,9 @@ def forget(dataset: Dataset, asset: str, files: Iterable[str]) -> None:
         files: paths within the dataset's folder.
     """
     path, gone = dataset.storage / f"{asset}{_RECORD}", set(files)
-    if gone and path.exists():
-        record = Record.model_validate_json(path.read_bytes())
+    if gone and (record := store.read_record(Record, path)):
         kept = {name: mark for name, mark in record.files.items() if name not in gone}
-        write_file(path, record.model_copy(update={"files": kept}).model_dump_json().encode())
+        write_record(path, record.model_copy(update={"files": kept}))
 
 
 def versions(dataset: Dataset, assets: Iterable[str]) -> dict[str, str] | None:
@@ -246,7 +243,7 @@ class _Build:
                 metadata=dg.serialize_value(metadata),
                 files=files,
             )
-            write_file(self._dataset.storage / f"{name}{_RECORD}", record.model_dump_json().encode())
+            write_record(self._dataset.storage / f"{name}{_RECORD}", record)
 
     def _name(self, result: dg.MaterializeResult) -> str:
         return result.asset_key.path[-1] if result.asset_key else self._names[0]

@@ -1,9 +1,12 @@
 """`verl_dataset`: train and validation files that a trainer loads whole."""
 
 from collections import Counter
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from upath import UPath
 
 from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import Dataset, refusals
@@ -63,7 +66,7 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 read_prompts(rows),
                 Selection(**curation.model_dump(exclude={"contamination_files", "forms"})),
                 pass_rates,
-                prompt_texts(rows) if curation.near_duplicates or benchmarks else None,
+                partial(prompt_texts, rows),
                 benchmark_texts(benchmarks, dataset.root) if benchmarks else None,
             )
             export = write_export(rows, curated, parameters=parameters, folder=folder, forms=curation.forms)
@@ -77,12 +80,7 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 rejects=reasons,
             )
             (folder / CARD).write_text(card)
-            written = [*(file.name for file in export.all_files), LEFT_OUT, CARD]
-            for name in written:
-                publish_file(folder / name, target / name)
-            for stale in set(target.rglob("*")) - {target / name for name in written}:
-                if stale.is_file():
-                    stale.unlink()
+            _publish(folder, target, [*(file.name for file in export.all_files), LEFT_OUT, CARD])
         context.log.info(f"verl_dataset: {export.rows:,} of {rows.num_rows:,} prompts in {target}")
         return dg.MaterializeResult(
             value=export,
@@ -106,6 +104,15 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         )
 
     return verl_dataset
+
+
+def _publish(folder: Path, target: UPath, names: list[str]) -> None:
+    """Put the files in place, and remove what an earlier build left beside them."""
+    for name in names:
+        publish_file(folder / name, target / name)
+    for stale in set(target.rglob("*")) - {target / name for name in names}:
+        if stale.is_file():
+            stale.unlink()
 
 
 def _world(dataset: Dataset) -> dict[str, Any]:
@@ -151,5 +158,5 @@ def rejects(dataset: Dataset) -> dict[str, int]:
     """Rows that were set aside up to the choice, by reason code."""
     reasons = Counter({"prompt.overlong": dataset.table("overlong_rows").num_rows})
     for name in ("rejected_rows", "unrenderable_rows"):
-        reasons.update(dataset.table(name).read(["code"]).column(0).to_pylist())
+        reasons.update(dataset.table(name).counts("code"))
     return {reason: rows for reason, rows in reasons.most_common() if rows}

@@ -8,6 +8,7 @@ from itertools import groupby
 
 import dagster as dg
 
+from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks import (
     conservation,
@@ -26,19 +27,6 @@ from rl_assets.checks import (
 )
 from rl_assets.checks.check import Check, build_check_step
 
-_ORDER = [
-    "raw_files",
-    "rejected_rows",
-    "field_contract",
-    "length_filtered",
-    "proto_shards",
-    "rollouts",
-    "reward_inputs",
-    "reward_scores",
-    "prompt_difficulty",
-    "verl_dataset",
-]
-
 CHECKS: list[Check] = sorted(
     [
         *raw_files.CHECKS,
@@ -55,10 +43,10 @@ CHECKS: list[Check] = sorted(
         *difficulty.CHECKS,
         *verl_dataset.CHECKS,
     ],
-    key=lambda check: _ORDER.index(check.asset),
+    key=lambda check: ASSETS.index(check.asset),
 )
-"""Every check of a dataset. `reject_rate` is not among them: the contract's own step evaluates it, before
-the contract is replaced."""
+"""Every check of a dataset, in the order of the graph. `reject_rate` is not among them: the contract's own
+step evaluates it, before the contract is replaced."""
 
 
 def build_checks(dataset: Dataset) -> list[dg.AssetChecksDefinition]:

@@ -26,6 +26,7 @@ class Check:
         evaluate: finds what fails, from what the assets stored.
         severity: an ERROR that fails stops the run before the next asset; a WARN is shown. The YAML may say
             otherwise (`checks.severities`).
+        may_be_fatal: whether `evaluate` may find what is an ERROR of a WARN too (`Findings.fatal`).
     """
 
     asset: str
@@ -33,15 +34,25 @@ class Check:
     description: str
     evaluate: Callable[[Dataset], Findings]
     severity: Severity = Severity.ERROR
+    may_be_fatal: bool = False
 
-    def severity_in(self, dataset: Dataset) -> Severity:
-        """Its severity in this dataset."""
+    def severity_in(self, dataset: Dataset, findings: Findings | None = None) -> Severity:
+        """Its severity in this dataset: of any failure, or of what was found."""
         own = dataset.spec.checks.severities.get(self.name)  # type: ignore[call-overload]
-        return self.severity if own is None else Severity(own.upper())
+        if own is not None:
+            return Severity(own.upper())
+        return Severity.ERROR if findings is not None and findings.fatal else self._usual(dataset)
 
-    def blocks(self, dataset: Dataset) -> bool:
-        """Whether nothing is made of the asset while the check fails."""
-        return self.severity_in(dataset) == Severity.ERROR
+    def _usual(self, dataset: Dataset) -> Severity:
+        return self.severity
+
+    def may_block(self, dataset: Dataset) -> bool:
+        """Whether there is a failure after which nothing is made of the asset."""
+        return self.severity_in(dataset, Findings(fatal=self.may_be_fatal)) == Severity.ERROR
+
+    def blocks(self, dataset: Dataset, findings: Findings) -> bool:
+        """Whether nothing is made of the asset after what was found."""
+        return not findings.passed and self.severity_in(dataset, findings) == Severity.ERROR
 
     def spec(self, dataset: Dataset) -> dg.AssetCheckSpec:
         """The check as Dagster declares it."""
@@ -49,7 +60,7 @@ class Check:
             self.name,
             asset=dataset.key(self.asset),
             description=self.description,
-            blocking=self.blocks(dataset),
+            blocking=self.may_block(dataset),
             partitions_def=dataset.partitions,
         )
 
@@ -69,7 +80,7 @@ class Check:
             asset_key=dataset.key(self.asset),
             check_name=self.name,
             passed=findings.passed,
-            severity=self.severity_in(dataset),
+            severity=self.severity_in(dataset, findings),
             metadata=findings.metadata(),
         )
 
@@ -87,22 +98,25 @@ def build_check_step(dataset: Dataset, asset: str, checks: Iterable[Check]) -> d
         here = dataset.of(context)
         key = check_key(here, asset)
         findings = recorded(here, asset, key)
+        blocking = []
         for check in checks:
             if check.spec(dataset).key in context.selected_asset_check_keys:
                 if check.name not in findings:
                     findings[check.name] = check.find(here)
                 result = check.result(here, findings[check.name])
                 if not result.passed:
-                    context.log.log(_LEVEL[result.severity], _summary(check, result))
+                    summary = _summary(check, findings[check.name])
+                    context.log.log(_LEVEL[result.severity], summary)
+                    if check.blocks(here, findings[check.name]):
+                        blocking.append(summary)
                 yield result
         record(here, asset, key, findings)
+        if blocking:
+            raise dg.Failure(description="\n".join(blocking), allow_retries=False)
 
     return evaluate
 
 
-def _summary(check: Check, result: dg.AssetCheckResult) -> str:
-    failures = result.metadata["failures"].value
-    return (
-        f"the check {check.name} on {check.asset} does not pass: {failures} "
-        f"{'problem' if failures == 1 else 'problems'}; its table in the UI lists them"
-    )
+def _summary(check: Check, findings: Findings) -> str:
+    many = "1 problem" if findings.failures == 1 else f"{findings.failures:,} problems"
+    return f"the check {check.name} on {check.asset} does not pass: {many}\n{findings.words()}"

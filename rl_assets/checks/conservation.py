@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from rl_assets.assets.dataset import SPLITS, Dataset
+from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings
-from rl_assets.contract import RawManifest
+from rl_assets.checks.findings import PLACE, Findings
+from rl_assets.contract import SPLITS, RawManifest
 
 NAME = "rows_conserved"
 _GATE = ("length_filtered", "overlong_rows", "unrenderable_rows")
@@ -25,22 +25,18 @@ def _length(dataset: Dataset) -> Findings:
 
 
 def _shards(dataset: Dataset) -> Findings:
-    kept = Counter(dataset.table("length_filtered").read(["split"]).column(0).to_pylist())
-    caps = {split: dataset.spec.data.max_samples(split) for split in SPLITS}
-    taken = {
-        split: kept[split] if caps[split] is None else min(kept[split], caps[split] or 0) for split in SPLITS
-    }
-    sharded = _rows_by_split(dataset, "proto_shards")
+    kept = dataset.table("length_filtered").counts("split")
+    shards = dataset.shard_manifest("proto_shards").shards
     findings = Findings({"length_filtered": kept.total()})
     for split in SPLITS:
-        findings.numbers[f"{split}_prompts"] = sharded[split]
-        if sharded[split] != taken[split]:
-            findings.fail(
-                f"{split}: {taken[split]:,} prompts were to be sharded, and {sharded[split]:,} were"
-            )
+        cap = dataset.spec.data.max_samples(split)
+        due = kept[split] if cap is None else min(kept[split], cap)
+        found = sum(ref.rows for ref in shards if ref.split == split)
+        findings.numbers[f"{split}_prompts"] = found
+        if found != due:
+            findings.fail(f"{split}: {due:,} prompts were to be sharded, and {found:,} were")
     findings.shards = [
-        {"shard": ref.name, "rows": ref.rows, "bytes": ref.bytes, "failures": 0}
-        for ref in dataset.shard_manifest("proto_shards").shards
+        {"shard": ref.name, "rows": ref.rows, "bytes": ref.bytes, "failures": 0} for ref in shards
     ]
     return findings
 
@@ -79,17 +75,15 @@ def _reward_scores(dataset: Dataset) -> Findings:
 
 
 def _prompt_difficulty(dataset: Dataset) -> Findings:
-    answered = {
-        row["uid"]: (row["source_file"], row["source_row"])
-        for row in dataset.table("reward_scores").rows(["uid", "source_file", "source_row"])
-    }
-    return _compare(
-        dataset,
-        "answered_prompts",
-        len(answered),
-        ["prompt_difficulty"],
-        lambda: Counter(answered.values()),
-    )
+    scores = dataset.table("reward_scores")
+
+    def places() -> Places:
+        return Counter(
+            {row["uid"]: (row["source_file"], row["source_row"]) for row in scores.rows(PLACE)}.values()
+        )
+
+    answered = len({row["uid"] for row in scores.rows(["uid"])})  # about 150 bytes a prompt
+    return _compare(dataset, "answered_prompts", answered, ["prompt_difficulty"], places)
 
 
 def _verl_dataset(dataset: Dataset) -> Findings:
@@ -137,13 +131,6 @@ def _places(dataset: Dataset, assets: Iterable[str]) -> Places:
 
 def _raw_places(manifest: RawManifest) -> Places:
     return Counter((file.path, row) for file in manifest.files for row in range(file.rows))
-
-
-def _rows_by_split(dataset: Dataset, asset: str) -> Counter[str]:
-    rows: Counter[str] = Counter()
-    for ref in dataset.shard_manifest(asset).shards:
-        rows[ref.split] += ref.rows
-    return rows
 
 
 def _check(asset: str, description: str, evaluate: Callable[[Dataset], Findings]) -> Check:

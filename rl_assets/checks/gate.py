@@ -21,23 +21,21 @@ def require_passed(dataset: Dataset, assets: Iterable[str]) -> None:
     is evaluated now.
 
     Raises:
-        InputError: a check does not pass; the message has its first problem.
+        InputError: a check does not pass; the message has its first problems.
     """
     for asset in assets:
-        checks = [check for check in CHECKS if check.asset == asset and check.blocks(dataset)]
+        checks = [check for check in CHECKS if check.asset == asset and check.may_block(dataset)]
         known = recorded(dataset, asset, check_key(dataset, asset)) if checks else {}
         for check in checks:
             findings = known.get(check.name) or check.find(dataset)
-            if not findings.passed:
+            if check.blocks(dataset, findings):
                 raise _refusal(dataset, check, findings)
 
 
 def _refusal(dataset: Dataset, check: Check, findings: Findings) -> InputError:
-    first, more = findings.rows[0], findings.failures - 1
+    many = "1 problem" if findings.failures == 1 else f"{findings.failures:,} problems"
     return InputError(
-        file=first["source_file"],
-        row=first["source_row"],
-        found=first["problem"] + (f" (and {more:,} more)" if more else ""),
+        found=many,
         expected=f"{dataset.name}/{check.asset} to pass its check {check.name}",
-        remedy=f"Mend it and materialise {check.asset} again; its Checks tab lists what fails.",
+        remedy=f"Mend what it found and materialise {check.asset} again:\n{findings.words()}",
     )

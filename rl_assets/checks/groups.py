@@ -2,7 +2,7 @@
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings, shown
+from rl_assets.checks.findings import Findings, place, shown
 from rl_assets.errors import InputError
 from rl_assets.rewards.groups import REWARD_FIELDS, group_faults, groups
 
@@ -19,8 +19,8 @@ def _rollouts(dataset: Dataset) -> Findings:
                 first = prompts.setdefault(uid, index)
                 same = (data.batch["prompts"][index] == data.batch["prompts"][first]).all()
                 if not same or fields["raw_prompt"][index] != fields["raw_prompt"][first]:
-                    row = {key: fields[key][index] for key in ("uid", "source_file", "source_row")}
-                    findings.fail("the prompt is not that of the group's first response", row)
+                    problem = "the prompt is not that of the group's first response"
+                    findings.fail(problem, place(data, index))
             line["groups"] = len(prompts)
         findings.count("groups", len(prompts))
     return findings

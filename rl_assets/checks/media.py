@@ -5,14 +5,14 @@ from pathlib import Path
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings
+from rl_assets.checks.findings import PLACE, Findings
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.contract.consistency import media_counts
 from rl_assets.prompts.media_source import has_media
 from rl_assets.prompts.media_tokens import read_media_token_ids
 
 NAME = "placeholder_media"
-_COLUMNS = ["uid", "source_file", "source_row", "data_source", "ability", "prompt", "reward_model"]
+_COLUMNS = [*PLACE, "data_source", "ability", "prompt", "reward_model"]
 
 
 def _consistent(asset: str, dataset: Dataset) -> Findings:

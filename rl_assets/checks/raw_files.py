@@ -18,8 +18,7 @@ def _no_file_is_empty(dataset: Dataset) -> Findings:
 
 def _fills_a_batch(dataset: Dataset) -> Findings:
     wanted = dataset.spec.data.train_batch_size or 1
-    splits = dataset.table("length_filtered").read(["split"]).column(0).to_pylist()
-    kept = splits.count("train")
+    kept = dataset.table("length_filtered").counts("split")["train"]
     findings = Findings({"train_prompts": kept, "train_batch_size": wanted})
     if dataset.spec.data.train_paths and kept < wanted:
         findings.fail(f"{kept:,} train prompts are left, and a training batch takes {wanted:,}")

@@ -1,13 +1,13 @@
 """What the checks of an asset found, kept beside it for as long as nothing that they read changes."""
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from upath import UPath
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.provenance import code_digest
 from rl_assets.assets.unchanged import versions
 from rl_assets.checks.findings import Findings
-from rl_assets.store import digest_json, write_file
+from rl_assets.store import digest_json, read_record, write_record
 
 READS = {
     "raw_files": ("raw_files",),
@@ -44,18 +44,14 @@ def check_key(dataset: Dataset, asset: str) -> str | None:
 
 def recorded(dataset: Dataset, asset: str, key: str | None) -> dict[str, Findings]:
     """What was found under `key`, by the check's name; nothing where `key` is None or another."""
-    try:
-        record = CheckRecord.model_validate_json(_path(dataset, asset).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return {}
-    return record.findings if key is not None and record.key == key else {}
+    record = read_record(CheckRecord, _path(dataset, asset))
+    return record.findings if record and key is not None and record.key == key else {}
 
 
 def record(dataset: Dataset, asset: str, key: str | None, findings: dict[str, Findings]) -> None:
     """Keep what was found, where it is known in what."""
     if key is not None:
-        kept = CheckRecord(key=key, findings=findings)
-        write_file(_path(dataset, asset), kept.model_dump_json().encode())
+        write_record(_path(dataset, asset), CheckRecord(key=key, findings=findings))
 
 
 def _path(dataset: Dataset, asset: str) -> UPath:

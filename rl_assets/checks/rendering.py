@@ -1,20 +1,19 @@
 """Rendering: how many rows the chat template refused, and how many prompts were cut."""
 
+from collections import Counter
+
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import SHOWN_ROWS, Findings, shown
-
-_PLACE = ["uid", "source_file", "source_row"]
+from rl_assets.checks.findings import PLACE, SHOWN_ROWS, Findings, shown
+from rl_assets.store import Table
 
 
 class _AsRejectRate(Check):
     """A check as grave as `checks.reject_rate`, unless the YAML says otherwise of it."""
 
-    def severity_in(self, dataset: Dataset) -> dg.AssetCheckSeverity:
-        if self.name in dataset.spec.checks.severities:
-            return super().severity_in(dataset)
+    def _usual(self, dataset: Dataset) -> dg.AssetCheckSeverity:
         return dg.AssetCheckSeverity(dataset.spec.checks.reject_rate.severity.upper())
 
 
@@ -24,16 +23,30 @@ def _few_are_unrenderable(dataset: Dataset) -> Findings:
     rows, of = refused.num_rows, dataset.table("field_contract").num_rows
     share = rows / max(of, 1)
     findings = Findings({"unrenderable": rows, "accepted": of, "share": share, "allowed": limit})
-    if share > limit:
-        for row in refused.head(SHOWN_ROWS, [*_PLACE, "code", "message"]):
+    findings.fatal = 0 < of == rows
+    if findings.fatal:
+        findings.fail(_none_is_rendered(dataset, refused))
+    if share > limit or findings.fatal:
+        for row in refused.head(SHOWN_ROWS, [*PLACE, "code", "message"]):
             findings.fail(shown(dataset, f"[{row['code']}] {row['message']}"), row)
-        findings.failures = rows
+        findings.failures += rows - min(rows, SHOWN_ROWS)
     return findings
+
+
+def _none_is_rendered(dataset: Dataset, refused: Table) -> str:
+    reasons = Counter((row["code"], row["message"]) for row in refused.rows(["code", "message"]))
+    ((code, message), rows) = reasons.most_common(1)[0]
+    return shown(
+        dataset,
+        f"0 of {reasons.total():,} rows can be rendered with the policy {dataset.spec.policy.path} "
+        f"({rows:,} are refused for the same reason, {code}): {message}. Take a policy that reads these rows "
+        f"(`policy.path`), or mend them; `rl-assets codes {code}` explains the reason",
+    )
 
 
 def _none_is_cut(dataset: Dataset) -> Findings:
     findings = Findings({"cut": 0})
-    for row in dataset.table("length_filtered").rows([*_PLACE, "prompt_length", "uncut_length"]):
+    for row in dataset.table("length_filtered").rows([*PLACE, "prompt_length", "uncut_length"]):
         if row["uncut_length"] is not None:
             findings.count("cut", 1)
             findings.fail(f"cut from {row['uncut_length']:,} to {row['prompt_length']:,} tokens", row)
@@ -45,8 +58,10 @@ CHECKS = [
         "length_filtered",
         "few_are_unrenderable",
         "No more accepted rows than `checks.reject_rate.max` allows are refused by the chat template or the "
-        "processor; it has the severity of `checks.reject_rate`.",
+        "processor; it has the severity of `checks.reject_rate`. Where all are refused, nothing is left to "
+        "go on with, and the run stops.",
         _few_are_unrenderable,
+        may_be_fatal=True,
     ),
     Check(
         "length_filtered",

@@ -8,7 +8,7 @@ import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings, shown
+from rl_assets.checks.findings import PLACE, Findings, shown
 from rl_assets.contract import CODES
 
 
@@ -30,7 +30,7 @@ def _refused(theme: str, dataset: Dataset) -> Findings:
     """A rule that refused nothing is reported as zero, so that its history has no gaps."""
     found: Counter[str] = Counter()
     findings = Findings()
-    for row in dataset.table("rejected_rows").rows(["uid", "source_file", "source_row", "errors"]):
+    for row in dataset.table("rejected_rows").rows([*PLACE, "errors"]):
         for error in row["errors"]:
             if _theme(error["code"]) == theme:
                 found[error["code"]] += 1

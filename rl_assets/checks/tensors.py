@@ -1,10 +1,10 @@
 """Tensor rules: shapes, dtypes, padding sides, masks and positions of shards and rollouts."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings
+from rl_assets.checks.findings import Findings, place
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +31,7 @@ def _shards(dataset: Dataset) -> Findings:
             lengths = [len(ids) for ids in data.non_tensor_batch["prompt_ids"]]
             for index, length in enumerate(lengths):
                 if not 0 < length <= limit:
-                    findings.fail(
-                        f"the prompt has {length} tokens, the limit is {limit}", _place(data, index)
-                    )
+                    findings.fail(f"the prompt has {length} tokens, the limit is {limit}", place(data, index))
             line["longest_prompt"] = max(lengths, default=0)
         keys = found if keys is None else keys
     return findings
@@ -112,10 +110,10 @@ def _check_rows(data: "DataProto", prompts: dict[str, list[int]], findings: Find
     }
     for problem, holds in rules.items():
         for index in (~holds).nonzero().flatten().tolist():
-            findings.fail(problem, _place(data, index))
+            findings.fail(problem, place(data, index))
     for index, uid in enumerate(data.non_tensor_batch["uid"]):
         if batch["prompts"][index][prompt_mask[index].bool()].tolist() != list(prompts.get(uid, [])):
-            findings.fail("the prompt is not the one that was measured", _place(data, index))
+            findings.fail("the prompt is not the one that was measured", place(data, index))
 
 
 def _position_rules(data: "DataProto", width: int) -> dict[str, "torch.Tensor"]:
@@ -150,10 +148,6 @@ def _position_rules(data: "DataProto", width: int) -> dict[str, "torch.Tensor"]:
             .all(-1),
         }
     return rules
-
-
-def _place(data: "DataProto", index: int) -> dict[str, Any]:
-    return {key: data.non_tensor_batch[key][index] for key in ("uid", "source_file", "source_row")}
 
 
 CHECKS = [

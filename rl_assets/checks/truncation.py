@@ -6,7 +6,7 @@ import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import SHOWN_ROWS, Findings
+from rl_assets.checks.findings import SHOWN_ROWS, Findings, place
 
 
 def _few_are_cut(dataset: Dataset) -> Findings:
@@ -22,7 +22,7 @@ def _few_are_cut(dataset: Dataset) -> Findings:
         responses += len(data)
         cut += len(indices)
         examples += [
-            {key: fields[key][index] for key in ("uid", "source_file", "source_row", "sample_index")}
+            {**place(data, index), "sample_index": fields["sample_index"][index]}
             for index in indices[: SHOWN_ROWS - len(examples)]
         ]
     share = cut / max(responses, 1)

@@ -1,22 +1,29 @@
 """uid presence, uniqueness, and survival of every stage with the same multiset."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings
+from rl_assets.checks.findings import PLACE, Findings, place
 from rl_assets.protocol.manifest import shard_name
 
 NAME = "uids"
-_PLACE = ["uid", "source_file", "source_row"]
+
+Sample = tuple[str, int]
+Items = Callable[[], Iterable[Any]]
 
 
 def _contract(dataset: Dataset) -> Findings:
     findings = Findings()
     seen: set[str] = set()
-    for row in dataset.table("field_contract").rows(_PLACE):
+    for row in dataset.table("field_contract").rows(PLACE):
         uid = row["uid"]
         if not uid:
             findings.fail("the row has no uid", row)
@@ -31,8 +38,11 @@ def _contract(dataset: Dataset) -> Findings:
 
 def _length(dataset: Dataset) -> Findings:
     parts = ("length_filtered", "overlong_rows", "unrenderable_rows")
-    found = Counter(uid for name in parts for uid in _uids(dataset, name))
-    expected = Counter(_uids(dataset, "field_contract"))
+
+    def found() -> Iterator[str]:
+        return chain.from_iterable(_uids(dataset, name) for name in parts)
+
+    expected = partial(_uids, dataset, "field_contract")
     return _same(dataset, expected, found, "the contract", "the length gate's tables")
 
 
@@ -43,7 +53,7 @@ def _shards(dataset: Dataset) -> Findings:
         fields = data.non_tensor_batch
         with findings.shard(ref.name, len(data)):
             for index, uid in enumerate(fields["uid"]):
-                row = {key: fields[key][index] for key in _PLACE}
+                row = place(data, index)
                 if uid not in kept:
                     findings.fail("the row is not in length_filtered", row)
                 elif uid in seen:
@@ -56,49 +66,53 @@ def _shards(dataset: Dataset) -> Findings:
 
 
 def _rollouts(dataset: Dataset) -> Findings:
-    due = Counter(
-        (uid, sample)
+    due = {  # about 200 bytes a prompt
+        uid: dataset.responses_per_prompt(split)
         for _, data in dataset.shards("proto_shards")
         for uid, split in zip(data.non_tensor_batch["uid"], data.non_tensor_batch["split"], strict=True)
-        for sample in range(dataset.responses_per_prompt(split))
-    )
-    found: Counter[Any] = Counter()
+    }
     shards = []
     for ref, data in dataset.shards("rollouts"):
         uids, samples = data.non_tensor_batch["uid"], data.non_tensor_batch["sample_index"]
-        answers = list(zip(uids, samples, strict=True))
-        found.update(answers)
-        strange = sum(answer not in due for answer in answers)
+        strange = sum(not 0 <= n < due.get(uid, 0) for uid, n in zip(uids, samples, strict=True))
         shards.append({"shard": ref.name, "rows": len(data), "uids": len(set(uids)), "failures": strange})
-    findings = _same(dataset, due, found, "the shards times n", "the rollouts")
+
+    def expected() -> Iterator[Sample]:
+        return ((uid, sample) for uid, n in due.items() for sample in range(n))
+
+    found = partial(_samples, dataset)
+    findings = _same(dataset, expected, found, "the shards times n", "the rollouts")
     findings.shards = shards
     return findings
 
 
 def _reward_inputs(dataset: Dataset) -> Findings:
-    found = Counter(
-        (row["uid"], row["sample_index"])
-        for row in dataset.table("reward_inputs").rows(["uid", "sample_index"])
-    )
-    return _same(dataset, Counter(_samples(dataset)), found, "the rollouts", "the reward inputs")
+    def found() -> Iterator[Sample]:
+        rows = dataset.table("reward_inputs").rows(["uid", "sample_index"])
+        return ((row["uid"], row["sample_index"]) for row in rows)
+
+    return _same(dataset, partial(_samples, dataset), found, "the rollouts", "the reward inputs")
 
 
-def _uids(dataset: Dataset, asset: str) -> Iterable[str]:
-    return dataset.table(asset).read(["uid"]).column(0).to_pylist()
+def _uids(dataset: Dataset, asset: str) -> Iterator[str]:
+    for batch in dataset.table(asset).batches(["uid"]):
+        yield from batch.column(0).to_pylist()
 
 
-def _samples(dataset: Dataset) -> Iterator[tuple[str, int]]:
+def _samples(dataset: Dataset) -> Iterator[Sample]:
     for _, data in dataset.shards("rollouts"):
         fields = data.non_tensor_batch
         yield from zip(fields["uid"], fields["sample_index"], strict=True)
 
 
-def _same(dataset: Dataset, before: Counter[Any], after: Counter[Any], there: str, here: str) -> Findings:
+def _same(dataset: Dataset, due: Items, made: Items, there: str, here: str) -> Findings:
     """Hold two multisets of uids, or of (uid, sample index), against each other."""
-    findings = Findings({"expected": before.total(), "found": after.total()})
-    if before == after:
+    one, other = _digests(due()), _digests(made())
+    findings = Findings({"expected": len(one), "found": len(other)})
+    if np.array_equal(one, other):
         return findings
-    places = {row["uid"]: row for row in dataset.table("field_contract").rows(_PLACE)}
+    before, after = Counter(due()), Counter(made())
+    places = {row["uid"]: row for row in dataset.table("field_contract").rows(PLACE)}
     for difference, verdict in (
         (before - after, f"in {there}, not in {here}"),
         (after - before, f"in {here}, not in {there}"),
@@ -108,6 +122,13 @@ def _same(dataset: Dataset, before: Counter[Any], after: Counter[Any], there: st
             which = "" if sample is None else f"sample {sample}: "
             findings.fail(f"{which}{times} × {verdict}", places.get(uid, {"uid": uid}))
     return findings
+
+
+def _digests(items: Iterable[Any]) -> np.ndarray:
+    """Sixteen bytes for each item, sorted: those of equal multisets are equal."""
+    texts = (" ".join(map(str, item)) if isinstance(item, tuple) else str(item) for item in items)
+    digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return np.sort(np.fromiter(digests, dtype="S16"))
 
 
 CHECKS = [

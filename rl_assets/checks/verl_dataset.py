@@ -2,58 +2,87 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from upath import UPath
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
 from rl_assets.checks.findings import Findings
-from rl_assets.contract import decode_row
+from rl_assets.contract import MEDIA_COLUMNS, decode_row
+from rl_assets.store import Table, digest_bytes, is_local
 
-_PLACE = ("uid", "source_file", "source_row")
+_BATCH = 1024
 
 
 def _loads_whole(dataset: Dataset) -> Findings:
     limit, findings = dataset.spec.data.max_prompt_length, Findings({"rows": 0})
-    loaded = {name: {row["uid"]: row for row in rows} for name, rows in _loaded(dataset)}
-    for file in dataset.export().files:
-        findings.count("rows", len(loaded[file.name]))
-        if len(loaded[file.name]) != file.rows:
-            findings.fail(f"{file.name} has {file.rows:,} rows, and {len(loaded[file.name]):,} were loaded")
-    for record in dataset.table("length_filtered").rows():
-        row = loaded.get(f"{record['split']}.parquet", {}).get(record["uid"])
-        if row is None:
-            continue
-        source, place = decode_row(record), {key: record[key] for key in _PLACE}
-        changed = [name for name, value in row.items() if _text(value) != _text(source.get(name))]
-        if changed or source.keys() - row.keys():
-            findings.fail(f"`{', '.join(changed)}` is not what the raw file says", place)
-        if record["prompt_length"] > limit:
-            findings.fail(f"the prompt has {record['prompt_length']} tokens, the limit is {limit}", place)
+    with _loaded(dataset) as files:
+        # About 200 bytes a row; the rows themselves are read as they are compared.
+        places = {
+            name: {uid: n for n, uid in enumerate(rows.data["uid"].to_pylist())} for name, rows in files
+        }
+        for file in dataset.export().files:
+            findings.count("rows", len(places[file.name]))
+            if len(places[file.name]) != file.rows:
+                found = len(places[file.name])
+                findings.fail(f"{file.name} has {file.rows:,} rows, and {found:,} were loaded")
+        for name, rows in files:
+            for records in _batches(dataset.table("length_filtered"), places[name], name):
+                found = rows[[places[name][record["uid"]] for record in records]]
+                for index, record in enumerate(records):
+                    _compare(record, {key: values[index] for key, values in found.items()}, limit, findings)
     return findings
+
+
+def _batches(table: Table, places: Mapping[str, int], name: str) -> Iterator[list[dict[str, Any]]]:
+    """The rows of the length gate that are in a file, some at a time."""
+    for batch in table.batches(size=_BATCH):
+        records = batch.to_pylist()
+        taken = [row for row in records if f"{row['split']}.parquet" == name and row["uid"] in places]
+        if taken:
+            yield taken
+
+
+def _compare(record: dict[str, Any], row: dict[str, Any], limit: int, findings: Findings) -> None:
+    source = decode_row(record)
+    changed = [name for name, value in row.items() if _text(value) != _text(source.get(name))]
+    if changed or source.keys() - row.keys():
+        findings.fail(f"`{', '.join(changed)}` is not what the raw file says", record)
+    if record["prompt_length"] > limit:
+        findings.fail(f"the prompt has {record['prompt_length']} tokens, the limit is {limit}", record)
 
 
 def _splits_apart(dataset: Dataset) -> Findings:
     findings, seen = Findings(), dict[str, str]()
-    for name, rows in _loaded(dataset):
-        for row in rows:
-            prompt = _text([row["prompt"], *(row.get(key) for key in ("images", "videos", "audios"))])
-            if (other := seen.setdefault(prompt, name)) != name:
-                findings.fail(f"the prompt is in {other} too", row)
+    with _loaded(dataset) as files:
+        for name, rows in files:
+            for row in rows:
+                prompt = digest_bytes(_text([row["prompt"], *map(row.get, MEDIA_COLUMNS)]).encode())
+                if (other := seen.setdefault(prompt, name)) != name:
+                    findings.fail(f"the prompt is in {other} too", row)
     findings.numbers["prompts"] = len(seen)
     return findings
 
 
-def _loaded(dataset: Dataset) -> Iterator[tuple[str, Any]]:
-    """Each file as verl loads it, in a cache that goes away."""
+@contextmanager
+def _loaded(dataset: Dataset) -> Iterator[list[tuple[str, Any]]]:
+    """Each file by its name as verl loads it, mapped into memory from a cache that goes away."""
     import datasets
 
     datasets.disable_progress_bars()
-    with tempfile.TemporaryDirectory(prefix="rl-assets-") as cache:
+    with tempfile.TemporaryDirectory(prefix="rl-assets-") as folder:
+        loaded = []
         for file in dataset.export().files:
-            path = str(dataset.storage / "verl_dataset" / file.name)
+            path = dataset.storage / "verl_dataset" / file.name
+            if not is_local(path):  # `datasets` fetches nothing where HF_HUB_OFFLINE is set
+                path.fs.get_file(path.path, f"{folder}/{file.name}")
+                path = UPath(folder) / file.name
             # The reader behind `load_dataset`, which itself reports every use to a server.
-            yield file.name, datasets.Dataset.from_parquet(path, cache_dir=cache)
+            loaded.append((file.name, datasets.Dataset.from_parquet(str(path), cache_dir=f"{folder}/cache")))
+        yield loaded
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,7 @@ import typer
 
 from rl_assets.cli.check import check
 from rl_assets.cli.codes import codes
+from rl_assets.cli.configuration import configuration
 from rl_assets.cli.gc import gc
 from rl_assets.cli.init import init
 from rl_assets.cli.trace import trace
@@ -13,5 +14,5 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-for command in (init, check, codes, trace, gc):
+for command in (init, check, codes, configuration, trace, gc):
     app.command()(command)

@@ -8,12 +8,11 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import REJECTED, coloured, stop
-from rl_assets.contract import CODES, ContractOptions
+from rl_assets.cli.console import REJECTED, Screen, coloured, counted, remedies, stop
+from rl_assets.contract import ContractOptions
 from rl_assets.errors import InputError
 from rl_assets.lint import Issue, Report, checkpoint_media_tokens, lint, place
 
@@ -113,7 +112,7 @@ def _as_json(report: Report) -> dict[str, Any]:
 
 
 def _print(report: Report, show: int) -> None:
-    console = Console()
+    console = Screen()
     issues = [("error", issue) for issue in report.rejected] + [("warning", i) for i in report.warnings]
     issues.sort(key=lambda pair: place(pair[1]))
     shown = issues[:show] if show else issues
@@ -123,12 +122,11 @@ def _print(report: Report, show: int) -> None:
     if len(issues) > len(shown):
         console.print(f"… and {len(issues) - len(shown):,} more (--show 0 shows all)\n")
     if issues:
-        _print_remedies(console, issues)
+        console.print(remedies(Counter(issue.code for _, issue in issues).most_common()))
+        console.print()
     refused = report.total - report.accepted
-    colour = "red" if refused else "green"
     console.print(
-        f"[{colour}]{report.accepted:,} of {report.total:,} rows accepted[/{colour}], "
-        f"{refused:,} rejected, {len(report.warnings):,} warnings"
+        f"{counted(report.accepted, report.total)}, {refused:,} rejected, {len(report.warnings):,} warnings"
     )
 
 
@@ -140,15 +138,3 @@ def _table(issues: Iterable[tuple[str, Issue]]) -> RichTable:
         cells = (issue.code, escape(issue.field or ""), escape(issue.message))
         table.add_row(str(issue.row), coloured(severity), *cells)
     return table
-
-
-def _print_remedies(console: Console, issues: list[tuple[str, Issue]]) -> None:
-    counts = Counter(issue.code for _, issue in issues)
-    table = RichTable("code", "found", "what to do", box=None, header_style="dim", pad_edge=False)
-    table.columns[0].no_wrap = True
-    table.columns[1].justify = "right"
-    for code, count in counts.most_common():
-        remedy = CODES[code].remedy if code in CODES else "Shorten the prompt, or raise the limit."
-        table.add_row(code, f"{count:,}", escape(remedy))
-    console.print(table)
-    console.print()

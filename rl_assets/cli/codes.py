@@ -4,13 +4,11 @@ import difflib
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import coloured, stop
+from rl_assets.cli.console import Screen, coloured, stop
 from rl_assets.contract import CODES
-from rl_assets.contract.codes import codes_page
 
 
 def codes(
@@ -18,7 +16,7 @@ def codes(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/reject-codes.md.")] = False,
 ) -> None:
     """List the reject and warning codes, or explain one."""
-    console = Console()
+    console = Screen()
     if markdown:
         typer.echo(codes_page(), nl=False)
     elif code is None:
@@ -37,3 +35,34 @@ def codes(
         close = difflib.get_close_matches(code, CODES, n=3, cutoff=0.4)
         hint = f"; did you mean {', '.join(close)}?" if close else ""
         raise stop(f"there is no code {code}{hint}")
+
+
+def codes_page() -> str:
+    """The whole table as a Markdown page."""
+    lines = [
+        "# Reject and warning codes",
+        "",
+        "An *error* rejects the row; a *warning* is counted and the row goes on. Where a code is marked as",
+        "adjustable, `contract.severities` in the YAML may make the one the other. The order is that of",
+        "gravity: of the errors of one row, the one that stands first here names the rejection.",
+        "",
+        "This page is made from `rl_assets/contract/codes.py` by `rl-assets codes --markdown`.",
+    ]
+    titles = {
+        ("read", "error"): "Errors on reading",
+        ("contract", "error"): "Errors in the field contract",
+        ("render", "error"): "Errors on rendering",
+        ("render", "warning"): "Set aside on rendering",
+        ("contract", "warning"): "Warnings",
+    }
+    for (stage, severity), title in titles.items():
+        lines += ["", f"## {title}", "", "| code | what is wrong | what to do |", "|---|---|---|"]
+        for code in CODES.values():
+            if (code.stage, code.severity) == (stage, severity):
+                mark = " (adjustable)" if code.adjustable and severity == "error" else ""
+                lines.append(f"| `{code.code}`{mark} | {_cell(code.meaning)} | {_cell(code.remedy)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

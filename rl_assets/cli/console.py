@@ -1,20 +1,32 @@
-"""What the commands share: how a wrong call ends, and colours."""
+"""What the commands share: the screen, how a wrong call ends, verdicts and remedies, and colours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
+from rich.table import Table as RichTable
 
-from rl_assets.errors import InputError
+from rl_assets.contract import CODES
+from rl_assets.errors import InputError, printable
 
 REJECTED, WRONG_CALL = 1, 2
 
 
+class Screen(Console):
+    """A console that shows control characters of rows, prompts and answers: a terminal would obey them."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments that are printed."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
 def stop(message: str) -> typer.Exit:
     """Say what is wrong on the error stream; the exception that ends the command with status 2."""
-    Console(stderr=True).print(f"[red]error[/red]: {escape(message)}", soft_wrap=True)
+    Screen(stderr=True).print(f"[red]error[/red]: {escape(message)}", soft_wrap=True)
     return typer.Exit(WRONG_CALL)
 
 
@@ -25,6 +37,21 @@ def refusals() -> Iterator[None]:
         yield
     except InputError as error:
         raise stop(str(error)) from None
+
+
+def counted(accepted: int, total: int) -> str:
+    """How many rows are accepted, in the colour of the verdict, as Rich markup."""
+    return f"[{'green' if accepted == total else 'red'}]{accepted:,} of {total:,} rows accepted[/]"
+
+
+def remedies(counts: Iterable[tuple[str, int]]) -> RichTable:
+    """What to do about findings, each a code and how often it was found."""
+    table = RichTable("code", "found", "what to do", box=None, header_style="dim", pad_edge=False)
+    table.columns[0].no_wrap = True
+    table.columns[1].justify = "right"
+    for code, count in counts:
+        table.add_row(code, f"{count:,}", escape(CODES[code].remedy))
+    return table
 
 
 def coloured(severity: str) -> str:

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import refusals
+from rl_assets.cli.console import Screen, refusals
 
 
 def gc(
@@ -29,7 +28,7 @@ def gc(
     What the assets hold now stays, and so does what a run that was killed can go on from. Refused while a run
     of a dataset is in progress. Exit status: 0, or 2 when it was refused.
     """
-    console = Console()
+    console = Screen()
     with refusals():
         from rl_assets.gc import delete, find_garbage, require_no_run, unknown_folders
         from rl_assets.project import chosen, load_datasets, run_history, stores

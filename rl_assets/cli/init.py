@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import refusals
-from rl_assets.contract import CODES
+from rl_assets.cli.console import Screen, counted, refusals, remedies
 
 if TYPE_CHECKING:
     from rl_assets.lint import Report
     from rl_assets.scaffold import Draft
 
+_SHOWN_CODES = 5
 _DEFAULTS = {
     "data.prompt_key": "prompt",
     "data.reward_fn_key": "data_source",
@@ -45,7 +45,7 @@ def init(
 
     A file that is there is never overwritten. Exit status: 0, or 2 when nothing could be written.
     """
-    console = Console()
+    console = Screen()
     with refusals():
         from rl_assets.lint import lint
         from rl_assets.project import project_root
@@ -101,15 +101,7 @@ def _table(draft: "Draft") -> RichTable:
 
 def _print_verdict(console: Console, report: "Report", path: str) -> None:
     """How many rows the contract takes under these settings, and what it has against the others."""
-    refused = report.total - report.accepted
-    colour = "red" if refused else "green"
-    console.print(f"\n[{colour}]{report.accepted:,} of {report.total:,} rows accepted with these settings[/]")
-    counts = Counter(issue.code for issue in report.rejected)
-    if not counts:
-        return
-    table = RichTable("code", "found", "what to do", box=None, header_style="dim", pad_edge=False)
-    table.columns[0].no_wrap = True
-    for code, count in counts.most_common(5):
-        table.add_row(code, f"{count:,}", escape(CODES[code].remedy))
-    console.print(table)
-    console.print(f"`rl-assets check {escape(path)}` lists the rows", soft_wrap=True)
+    console.print(f"\n{counted(report.accepted, report.total)} with these settings")
+    if report.rejected:
+        console.print(remedies(Counter(issue.code for issue in report.rejected).most_common(_SHOWN_CODES)))
+        console.print(f"`rl-assets check {escape(path)}` lists the rows", soft_wrap=True)

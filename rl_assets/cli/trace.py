@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rl_assets.cli.console import refusals
+from rl_assets.cli.console import Screen, refusals
 
 if TYPE_CHECKING:
     from rl_assets.trace import Problem, Trace
@@ -49,7 +49,7 @@ def trace(
     if as_json:
         typer.echo(result.model_dump_json(indent=2))
     else:
-        Console().print(_view(result))
+        Screen().print(_view(result))
 
 
 def _view(trace: "Trace") -> RenderableType:

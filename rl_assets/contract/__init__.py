@@ -1,7 +1,7 @@
 """The field contract: every raw row is accepted whole or rejected with a reason."""
 
 from rl_assets.contract.codes import CODES, Code, Finding
-from rl_assets.contract.files import RawFile, RawManifest
+from rl_assets.contract.files import SPLITS, RawFile, RawManifest
 from rl_assets.contract.gate import ContractResult, Counts, Warned, apply_contract
 from rl_assets.contract.options import ContractOptions
 from rl_assets.contract.scan import scan_files
@@ -12,6 +12,7 @@ __all__ = [
     "MEDIA_COLUMNS",
     "REJECT_SCHEMA",
     "ROW_SCHEMA",
+    "SPLITS",
     "Code",
     "ContractOptions",
     "ContractResult",

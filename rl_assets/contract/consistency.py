@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_COLUMN = {"image": "images", "video": "videos", "audio": "audios"}
+from rl_assets.contract.media import payload_keys
+from rl_assets.contract.schema import COLUMN_OF
 
 
 def media_counts(row: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -22,15 +23,21 @@ def media_counts(row: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """
     placeholders: Counter[str] = Counter()
     for text in _texts(row["prompt"]):
-        for modality in _COLUMN:
+        for modality in COLUMN_OF:
             placeholders[modality] += text.count(f"<{modality}>")
     for part in _parts(row["prompt"]):
-        kind = part.get("type")
-        if kind in _COLUMN and not any(value for key, value in part.items() if key != "type"):
-            placeholders[kind] += 1
+        if is_bare(part):
+            placeholders[part["type"]] += 1
     return {
-        modality: (placeholders[modality], len(row.get(column) or ())) for modality, column in _COLUMN.items()
+        modality: (placeholders[modality], len(row.get(column) or ()))
+        for modality, column in COLUMN_OF.items()
     }
+
+
+def is_bare(part: Mapping[str, Any]) -> bool:
+    """Whether a part of a message is of a medium that stands in the row's column."""
+    kind = part.get("type")
+    return kind in COLUMN_OF and all(part.get(key) is None for key in payload_keys(kind))
 
 
 def _texts(messages: list[dict[str, Any]]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import stat
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 from upath import UPath
@@ -11,6 +11,7 @@ from upath import UPath
 from rl_assets.store import digest_json
 
 Split = Literal["train", "val"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 Format = Literal["parquet", "json", "jsonl"]
 
 _FORMATS: dict[str, Format] = {

@@ -11,7 +11,7 @@ from upath import UPath
 
 from rl_assets.contract.codes import CODES, Finding
 from rl_assets.contract.draft import Draft
-from rl_assets.contract.files import RawFile, RawManifest, locate
+from rl_assets.contract.files import SPLITS, RawFile, RawManifest, locate
 from rl_assets.contract.media_files import MediaReader
 from rl_assets.contract.options import ContractOptions
 from rl_assets.contract.reading import RawRow, read_rows
@@ -22,8 +22,14 @@ from rl_assets.errors import InputError, first_line
 from rl_assets.progress import Log, Progress
 from rl_assets.store import Table, TableWriter, digest_file
 
-SPLITS = ("train", "val")
-HEALINGS = ("null_keys_dropped", "scalars_wrapped", "json_text_parsed", "index_assigned", "columns_prefixed")
+HEALINGS = (
+    "null_keys_dropped",
+    "scalars_wrapped",
+    "json_text_parsed",
+    "index_assigned",
+    "columns_prefixed",
+    "parts_renamed",
+)
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 64 << 20
 
@@ -195,9 +201,9 @@ class _Gate:
         self._pending_bytes = 0
         self._uids = UidRegistry()
         self._indices: dict[tuple[str, str | None], set[Any]] = {}
-        self._offset = dict.fromkeys(SPLITS, 0)
+        self._offset = dict[str, int].fromkeys(SPLITS, 0)
         self._train_prompts: set[bytes] | None = set() if self._has_both() else None
-        self._counts = {split: [0, 0] for split in SPLITS}
+        self._counts: dict[str, list[int]] = {split: [0, 0] for split in SPLITS}
         self.by_code: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.healed: Counter[str] = Counter()

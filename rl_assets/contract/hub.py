@@ -26,7 +26,8 @@ def hub_files(entry: str, root: Path, setting: str) -> list[str]:
     name, _, split = entry.removeprefix(SCHEME).partition("#")
     name, _, revision = name.partition("@")
     folder = root / Path(name).expanduser()
-    if not folder.is_dir() and not revision:
+    local = folder.is_dir()
+    if not local and not revision:
         raise InputError(
             file=entry,
             field=setting,
@@ -37,9 +38,7 @@ def hub_files(entry: str, root: Path, setting: str) -> list[str]:
     from datasets import load_dataset_builder
 
     try:
-        builder = load_dataset_builder(
-            str(folder) if folder.is_dir() else name, revision=None if folder.is_dir() else revision
-        )
+        builder = load_dataset_builder(str(folder) if local else name, revision=None if local else revision)
     except Exception as error:  # The hub client raises errors of many libraries.
         raise InputError(
             file=entry,

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from rl_assets.contract.codes import Finding
+from rl_assets.store import utf8_json
 
 MAX_DEPTH = 64
 MAX_FAULTS = 100
@@ -129,13 +130,7 @@ def dump_anything(value: Any) -> str:
 
     Text with lone surrogates is written in ASCII escapes, so the result is always encodable.
     """
-    plain = _wrapped(value)
-    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = json.dumps(plain, separators=(",", ":"))
-    return text
+    return utf8_json(_wrapped(value))
 
 
 def _wrapped(value: Any) -> Any:

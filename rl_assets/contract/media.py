@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 from rl_assets.contract.draft import Draft, Spot
 from rl_assets.contract.jsontext import describe, encode
 from rl_assets.contract.media_files import MediaReader, Seen
-from rl_assets.contract.options import MODALITIES
 from rl_assets.contract.prompts import PART_MODALITY
+from rl_assets.contract.schema import COLUMN_OF, MEDIA_COLUMNS, MODALITIES
 
 PLACEHOLDERS = {"image": "<image>", "video": "<video>", "audio": "<audio>"}
-_COLUMNS = {"image": "images", "video": "videos", "audio": "audios"}
 
 # How well-known models mark media: Qwen-VL and -Audio, Llama, Gemma, GLM, InternVL, Phi, Pixtral.
 _VISION_TOKENS = (
@@ -59,7 +58,7 @@ class RowMedia(NamedTuple):
         return sum(len(medium.bytes or b"") + len(medium.item) for medium in media)
 
 
-NO_MEDIA = RowMedia(dict.fromkeys(_COLUMNS.values()), [])
+NO_MEDIA = RowMedia(dict.fromkeys(MEDIA_COLUMNS), [])
 
 
 def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMedia:
@@ -77,15 +76,15 @@ def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMe
     for spot in draft.parts:
         _check_part(spot, placeholders, identities, reader, draft)
 
-    columns: dict[str, list[Medium] | None] = dict.fromkeys(_COLUMNS.values())
+    columns: dict[str, list[Medium] | None] = dict.fromkeys(MEDIA_COLUMNS)
     for modality in MODALITIES:
         if modality not in present:
             _compare(modality, placeholders[modality], 0, draft)
             continue
         items = _as_list(present[modality], modality, draft)
         if items is not None:
-            columns[_COLUMNS[modality]] = [
-                _check_item(item, f"{_COLUMNS[modality]}[{index}]", modality, identities, reader, draft)
+            columns[COLUMN_OF[modality]] = [
+                _check_item(item, f"{COLUMN_OF[modality]}[{index}]", modality, identities, reader, draft)
                 for index, item in enumerate(items)
             ]
             _compare(modality, placeholders[modality], len(items), draft)
@@ -93,7 +92,7 @@ def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMe
 
 
 def _compare(modality: str, placeholders: int, media: int, draft: Draft) -> None:
-    column, mark = _COLUMNS[modality], PLACEHOLDERS[modality]
+    column, mark = COLUMN_OF[modality], PLACEHOLDERS[modality]
     if placeholders == media:
         return
     if not media:
@@ -164,7 +163,7 @@ def payload_keys(modality: str) -> tuple[str, ...]:
 def _as_list(value: Any, modality: str, draft: Draft) -> list[Any] | None:
     if type(value) is list:
         return value
-    column = _COLUMNS[modality]
+    column = COLUMN_OF[modality]
     if type(value) in (str, dict, bytes) and draft.options.wrap_scalars:
         draft.healed.add("scalars_wrapped")
         return [value] if value else []

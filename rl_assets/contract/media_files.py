@@ -147,7 +147,7 @@ class MediaReader:
 
     def _file(self, name: str, modality: str) -> Seen:
         if self.folder is None:
-            return _fault("media.file_missing", "found a path in a remote raw file; set `media_root`")
+            return _fault("media.file_missing", "found a path in a remote raw file; set `contract.media_root`")
         path = self.folder / name
         if (known := self._files.get(path)) is not None:
             return known

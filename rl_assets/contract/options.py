@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Literal
 
 from rl_assets.contract.codes import CODES, Severity
+from rl_assets.contract.schema import MEDIA_COLUMNS, MODALITIES
 from rl_assets.contract.scorers import has_scorer
 from rl_assets.errors import InputError
 
-MODALITIES = ("image", "video", "audio")
 AGENT_NAMES = frozenset({"single_turn_agent", "tool_agent"})
 
 # Names that verl's dataset, trainer, agent loops or reward managers give to fields of their own; a user's
@@ -136,7 +136,7 @@ class ContractOptions:
     def reserved(self) -> frozenset[str]:
         """Column names that a user's own column may not have; verl's names for renamed columns are among
         them, since an accepted row comes out under verl's names."""
-        names = {"prompt", "data_source", "images", "videos", "audios"}
+        names = {"prompt", "data_source", *MEDIA_COLUMNS}
         return (RESERVED_COLUMNS | CARRIED_COLUMNS | names) - self.fields
 
     def knows_source(self, source: str) -> bool:

@@ -84,7 +84,32 @@ def _check_message(message: Any, path: str, draft: Draft) -> Any:
         found = describe(calls)
         draft.add("prompt.tool_calls", f"{path}.tool_calls", f"found {found}, expected a list of objects")
     _check_content(message.get("content"), role, path, draft, may_be_null=role == "assistant" and bool(calls))
-    return message
+    return _with_verls_parts(message, draft)
+
+
+def _with_verls_parts(message: dict[Any, Any], draft: Draft) -> dict[Any, Any]:
+    """The message with its media parts in verl's form, ``{"type": "image", "image": …}``, where they were in
+    OpenAI's, ``{"type": "image_url", "image_url": {"url": …}}``."""
+    content = message.get("content")
+    parts = content if type(content) is list else []
+    renamed = [_in_verls_form(part) for part in parts]
+    if all(one is other for one, other in zip(renamed, parts, strict=True)):
+        return message
+    draft.healed.add("parts_renamed")
+    return {**message, "content": renamed}
+
+
+def _in_verls_form(part: Any) -> Any:
+    kind = part.get("type") if type(part) is dict else None
+    modality = PART_MODALITY.get(kind) if type(kind) is str else None
+    if modality is None or modality == kind:
+        return part
+    named = {modality if key == kind else key: value for key, value in part.items()}
+    source = named.get(modality)
+    if type(source) is dict and "url" in source:
+        named |= {**source, modality: source["url"]}
+        del named["url"]
+    return {**named, "type": modality}
 
 
 def _heal_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any, Any]:

@@ -8,6 +8,11 @@ import pyarrow as pa
 from rl_assets.contract.codes import CODES, Finding, by_gravity
 from rl_assets.contract.jsontext import decode, dump_anything
 
+COLUMN_OF = {"image": "images", "video": "videos", "audio": "audios"}
+"""The column that holds the media of each modality."""
+MODALITIES = tuple(COLUMN_OF)
+MEDIA_COLUMNS = tuple(COLUMN_OF.values())
+
 _MEDIA = pa.list_(
     pa.struct(
         [pa.field("item", pa.string()), pa.field("bytes", pa.binary()), pa.field("digest", pa.string())]
@@ -25,9 +30,7 @@ ROW_SCHEMA = pa.schema(
         pa.field("prompt", pa.string(), nullable=False),
         pa.field("reward_model", pa.string(), nullable=False),
         pa.field("extra_info", pa.string(), nullable=False),
-        pa.field("images", _MEDIA),
-        pa.field("videos", _MEDIA),
-        pa.field("audios", _MEDIA),
+        *(pa.field(name, _MEDIA) for name in MEDIA_COLUMNS),
         pa.field("extra_columns", pa.string(), nullable=False),
     ]
 )
@@ -54,8 +57,6 @@ REJECT_SCHEMA = pa.schema(
 """Rejected rows. `code`, `path` and `message` are those of the gravest error, `errors` holds all of them,
 `row` is the row as it was read, as JSON text (bytes as ``{"$bytes": base64}``; a line that is not JSON as
 it stands)."""
-
-MEDIA_COLUMNS = ("images", "videos", "audios")
 
 
 def decode_row(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class _Gate:
             self._writer("unrenderable_rows", REJECT_SCHEMA) as refused,
             _Background() as writing,
         ):
-            for job, measured in measure_all(self._jobs(earlier), self.renderer, total, self.log):
+            for job, measured in measure_all(_ahead(self._jobs(earlier)), self.renderer, total, self.log):
                 encoded, lengths = merge(earlier, job.earlier, measured.encoded)
                 problems = _in_batch(job, measured)
                 long = lengths > self.limit
@@ -175,8 +175,8 @@ class _Gate:
         )
 
     def _jobs(self, earlier: Earlier) -> Iterator[Job]:
-        for batch in _ahead(self.contract.batches(size=_BATCH_ROWS)):
-            yield Job(batch, earlier.find(batch))
+        for batch in self.contract.batches(size=_BATCH_ROWS):
+            yield Job.of(batch, earlier.find(batch))
 
     def _fitting(
         self, batch: pa.RecordBatch, encoded: Encoded, lengths: np.ndarray, keep: np.ndarray, cuts: np.ndarray
@@ -264,13 +264,13 @@ class _Background:
             self._waiting.popleft().result()
 
 
-def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches, the next of which is read while one is in use."""
+def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
+    """The same jobs, the next of which is read while one is worked on."""
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = thread.submit(next, batches, None)
-            yield batch
+        coming = thread.submit(next, jobs, None)
+        while (job := coming.result()) is not None:
+            coming = thread.submit(next, jobs, None)
+            yield job
 
 
 def cut_ids(ids: np.ndarray, limit: int, truncation: Truncation) -> np.ndarray:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
+from rl_assets.contract.consistency import is_bare
 from rl_assets.contract.jsontext import decode
 from rl_assets.progress import Log
 from rl_assets.prompts.encoding import Encoded
+from rl_assets.prompts.media_source import media_parts
 from rl_assets.prompts.render import PromptRenderer, Rendered
 from rl_assets.prompts.tools import row_tools
 from rl_assets.workers import CLUSTER, cores, spread
@@ -50,18 +52,19 @@ class Job:
     Attributes:
         batch: the rows, whole.
         earlier: per row its position among the rows that were rendered before, or -1.
+        todo: the rows to render, with no more columns than that takes.
     """
 
     batch: pa.RecordBatch
     earlier: np.ndarray
+    todo: pa.RecordBatch
 
-    @property
-    def todo(self) -> pa.RecordBatch:
-        """The rows to render, with no more columns than that takes."""
-        missing = self.earlier < 0
-        names = self.batch.schema.names if media_counts(self.batch).any() else _TEXT_COLUMNS
-        rows = self.batch.select(names)
-        return rows if missing.all() else rows.filter(pa.array(missing))
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, earlier: np.ndarray) -> Self:
+        """The job of a batch."""
+        missing = earlier < 0
+        rows = batch.select(batch.schema.names if media_counts(batch).any() else _TEXT_COLUMNS)
+        return cls(batch, earlier, rows if missing.all() else rows.filter(pa.array(missing)))
 
 
 def media_counts(batch: pa.RecordBatch) -> np.ndarray:
@@ -69,7 +72,10 @@ def media_counts(batch: pa.RecordBatch) -> np.ndarray:
     total = np.zeros(batch.num_rows, dtype=np.int64)
     prompts = batch.column("prompt")
     if pc.any(pc.match_substring(prompts, _PART)).as_py():
-        total += pc.count_substring_regex(prompts, _MEDIA_PART).to_numpy(zero_copy_only=False)
+        # Arguments of a tool call may read like a part.
+        for index in pc.indices_nonzero(pc.match_substring_regex(prompts, _MEDIA_PART)).to_pylist():
+            parts = (part for _, part in media_parts(decode(prompts[index].as_py())))
+            total[index] = sum(not is_bare(part) for part in parts)
     for name in MEDIA_COLUMNS:
         if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
             counts = pc.fill_null(pc.list_value_length(batch.column(name)), 0)

@@ -16,6 +16,13 @@ from rl_assets.prompts.media_source import Medium
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# A playlist or a session description, whatever it is called, would have FFmpeg open what it names: any file,
+# any address. These formats hold their own pictures and sound.
+_CONTAINERS = """
+    aac aiff asf au avi caf flac flv gif matroska,webm mov,mp4,m4a,3gp,3g2,mj2 mp3 mpeg mpegts ogg w64 wav
+"""
+_OPTIONS = {"format_whitelist": ",".join(_CONTAINERS.split()), "protocol_whitelist": "file"}
+
 FRAMES_PER_SECOND = 2.0
 """Rate of a video that is given as a list of frames, as in verl."""
 
@@ -80,15 +87,17 @@ def read_video(
         raise ValueError("a video without frames or without a frame rate")
     about = _about(total, float(rate), height, width)
     wanted = [int(index) for index in choose(about)]
-    taken: dict[int, np.ndarray] = {}
+    if not wanted:
+        raise ValueError(f"a video of {total} frames of which none is chosen")
+    chosen, last, taken = set(wanted), max(wanted), dict[int, np.ndarray]()
     with _container(medium) as container:
         container.streams.video[0].thread_type = "AUTO"
         for index, frame in enumerate(container.decode(video=0)):
-            if index in wanted:
+            if index in chosen:
                 taken[index] = frame.to_ndarray(format="rgb24")
-            if index >= max(wanted):
+            if index >= last:
                 break
-    if missing := sorted(set(wanted) - taken.keys()):
+    if missing := sorted(chosen - taken.keys()):
         raise ValueError(f"a video of {total} frames that breaks off before frame {missing[0]}")
     return _stacked([taken[index] for index in wanted]), {**about, "frames_indices": wanted}
 
@@ -129,7 +138,8 @@ def _container(medium: Medium) -> Iterator[Any]:
     if isinstance(medium, list):
         raise ValueError("a list where a clip is expected")
     source = _rewound(medium)
-    with _av().open(str(source) if isinstance(source, Path) else source) as container:
+    opened = str(source) if isinstance(source, Path) else source
+    with _av().open(opened, container_options=_OPTIONS) as container:
         yield container
 
 

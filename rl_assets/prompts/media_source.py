@@ -18,13 +18,6 @@ from rl_assets.store import digest_bytes, digest_file, digest_json
 Medium = Path | io.BytesIO | list["Medium"]
 """A medium that can be opened: a file, bytes, or (a video) one of these per frame."""
 
-# Keys by which a loader of verl's sizes or samples one medium differently from the others.
-_SETTINGS = """
-    min_pixels max_pixels total_pixels resized_height resized_width
-    fps nframes num_frames min_frames max_frames video_start video_end sample_fps raw_fps sampling_rate
-"""
-_OWN_SETTINGS = frozenset(_SETTINGS.split())
-
 
 @dataclass(frozen=True)
 class MediaSource:
@@ -44,11 +37,9 @@ class MediaSource:
         """What a media part of a message refers to.
 
         Raises:
-            ValueError: it names nothing that can be opened here, or has settings of its own.
+            ValueError: it names nothing that can be opened here.
             InputError: the store lacks it.
         """
-        if own := sorted(_OWN_SETTINGS & part.keys()):
-            raise ValueError(f"{', '.join(own)} on one medium; data.mm_processor_kwargs sets it for all")
         modality = part["type"]
         filled = (part[key] for key in payload_keys(modality) if part.get(key) is not None)
         return self._open(next(filled, None), source_file)

@@ -1,24 +1,27 @@
 """Prompts with media: the policy's own processor expands placeholders and makes the model's tensors."""
 
+import contextlib
 import copy
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_assets.errors import InputError, first_line
+from rl_assets.errors import InputError
+from rl_assets.prompts.checkpoint import load_processor
 from rl_assets.prompts.expansion import Expansion, expand, learn_expansion
 from rl_assets.prompts.media_decode import image_size, read_audio, read_image, read_video
+from rl_assets.prompts.media_settings import MediumSettings
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
 from rl_assets.prompts.refused import Refused, reasons, require_whole
 from rl_assets.prompts.render import Rendered
 from rl_assets.protocol.item import MODALITIES, build_messages
 from rl_assets.protocol.media import MediaStore
 from rl_assets.store import digest_bytes, digest_json
+from rl_assets.workers import threads_of_own
 
 if TYPE_CHECKING:
     import torch
@@ -31,27 +34,39 @@ _PROCESSORS = {
     "video": ("video_processor",),
     "audio": ("feature_extractor", "audio_processor"),
 }
-_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 # Of a processor's output these are the prompt's, and not its media's.
 _TEXT_OUTPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _SAMPLING = ("fps", "num_frames", "min_frames", "max_frames")
 _COMPARED_ROWS = 4
-_ROWS_AT_ONCE = 32
+
+MOST_THREADS = 8
+"""Media of so many prompts are decoded side by side, at most."""
+
+
+class _Medium(NamedTuple):
+    """A medium of a prompt: where it stands in the row, its kind, where it lies, what it asks for."""
+
+    path: str
+    modality: str
+    source: Medium
+    settings: MediumSettings
+
+    @property
+    def digest(self) -> str:
+        digest, own = media_digest(self.source), dict(self.settings.given)
+        return digest_json([digest, own]) if own else digest
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """A prompt as the template wrote it, and its media.
-
-    Attributes:
-        text: the rendered template, one placeholder token per medium.
-        media: by modality, what each of its placeholders stands for, in order.
-        sizes: of its images, where only these are needed to expand the text; then no medium is decoded.
-    """
+class _Prompt:
+    """A prompt as the template wrote it, one placeholder per medium, and its media in their order."""
 
     text: str
-    media: Mapping[str, list[Any]]
-    sizes: list[tuple[int, int]] | None = None
+    media: list[_Medium]
+
+    @property
+    def has_images_alone(self) -> bool:
+        return all(medium.modality == "image" for medium in self.media)
 
 
 class MediaRenderer:
@@ -107,7 +122,8 @@ class MediaRenderer:
         """Render rows with media; one that is refused does not harm the others.
 
         Where the processor tells from an image's size how many tokens it becomes, no pixel is decoded. The
-        first rows are rendered in full as well; when they differ, all are rendered in full.
+        first rows are rendered in full as well; when they differ, all are rendered in full. Rows are worked
+        on side by side, so as many as there are threads have their media in memory.
 
         Args:
             rows: as `decode_row` gives them (`prompt`, `images`, `videos`, `audios`), with the
@@ -116,14 +132,18 @@ class MediaRenderer:
         Returns:
             One result per row, in order.
         """
-        workers = min(_ROWS_AT_ONCE, 2 * (os.cpu_count() or 1))
-        rendered: list[Rendered] = []
-        _ = self._expansion  # learnt before threads ask for it
-        with ThreadPoolExecutor(workers) as threads:
-            for start in range(0, len(rows), _ROWS_AT_ONCE):
-                chunk = rows[start : start + _ROWS_AT_ONCE]
-                rendered.extend(self._render(chunk, list(threads.map(self._try_open, chunk))))
-        return rendered
+        self._compare(rows)
+        self.settle()
+        with ThreadPoolExecutor(min(threads_of_own(), MOST_THREADS)) as threads:
+            found = list(threads.map(self._measured, rows))
+        quick = self._encode([text for text in found if isinstance(text, str)])
+        return [Rendered(ids=next(quick)) if isinstance(one, str) else one for one in found]
+
+    def settle(self) -> None:
+        """Make the processor fit for several threads at a time: a tokenizer sets its padding up when it is
+        first called, which fails while another thread encodes."""
+        with contextlib.suppress(Exception):  # one that takes no text alone: its rows say what is wrong
+            self.processor(text=["a"], add_special_tokens=False, return_tensors="pt", **self._arguments({}))
 
     def inputs(self, row: Mapping[str, Any]) -> tuple[list[int], dict[str, "torch.Tensor"]]:
         """A prompt's ids, and the tensors that show its media to the model.
@@ -139,8 +159,24 @@ class MediaRenderer:
         Raises:
             InputError: the prompt cannot be rendered.
         """
+        with self._told(row):
+            return self._process(self._prompt(row))
+
+    def digest(self, row: Mapping[str, Any]) -> str:
+        """Digest (32 hex digits) of a row's media and of all settings that make tensors of them.
+
+        Raises:
+            InputError: a medium cannot be opened.
+        """
+        with self._told(row):
+            found = [medium.digest for medium in self._media(self._messages(row), row)]
+        return digest_json({"media": found, "stamp": self.stamp_parts})
+
+    @contextlib.contextmanager
+    def _told(self, row: Mapping[str, Any]) -> Iterator[None]:
+        """Turns the refusal of a row that was measured before into an error."""
         try:
-            return self._process(self._open(row, in_full=True))
+            yield
         except Refused as refused:
             raise InputError(
                 file=row.get("source_file"),
@@ -151,98 +187,60 @@ class MediaRenderer:
                 remedy="Put the media back as they were, or materialise the dataset again.",
             ) from refused
 
-    def digest(self, row: Mapping[str, Any]) -> str:
-        """Digest (32 hex digits) of a row's media and of all settings that make tensors of them.
-
-        Raises:
-            InputError: a medium cannot be opened.
-        """
-        try:
-            found = [media_digest(medium) for _, _, medium in self._media(self._messages(row), row)]
-        except Refused as refused:
-            raise InputError(
-                file=row.get("source_file"),
-                row=row.get("source_row"),
-                field=refused.path,
-                found=refused.reason,
-                remedy="Put the medium back as it was, or materialise the dataset again.",
-            ) from refused
-        return digest_json({"media": found, "stamp": self.stamp_parts})
-
     @cached_property
     def _expansion(self) -> Expansion | None:
         return learn_expansion(self.processor, self.mm_processor_kwargs)
 
-    def _try_open(self, row: Mapping[str, Any]) -> "_Opened | Refused":
+    def _compare(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Hold the expansion by size against what the pixels of the first rows give."""
+        for row in rows:
+            if self._expansion is None or not self._to_compare:
+                return
+            with contextlib.suppress(Refused):  # said of the row when its turn comes
+                prompt = self._prompt(row)
+                if not prompt.has_images_alone:
+                    continue
+                in_full, _ = self._process(prompt)
+                self._to_compare -= 1
+                if next(self._encode([self._expanded(prompt)])) != in_full:
+                    _log.warning(
+                        "%s: the token count that the processor tells from an image's size differs from what "
+                        "it makes of the image; every image is processed",
+                        type(self.processor).__name__,
+                    )
+                    self._expansion = None
+
+    def _measured(self, row: Mapping[str, Any]) -> Rendered | str:
+        """What becomes of a row; where sizes of images are enough, its text, expanded."""
         try:
-            return self._open(row, in_full=False)
+            prompt = self._prompt(row)
+            if self._expansion is not None and prompt.has_images_alone:
+                return self._expanded(prompt)
+            return Rendered(ids=self._process(prompt)[0])
         except Refused as refused:
-            return refused
+            return Rendered(error=refused.reason, code=refused.code, path=refused.path)
 
-    def _render(
-        self, rows: Sequence[Mapping[str, Any]], opened: Sequence["_Opened | Refused"]
-    ) -> list[Rendered]:
-        rendered: dict[int, Rendered] = {}
-        quick: dict[int, str] = {}
-        for index, (row, prompt) in enumerate(zip(rows, opened, strict=True)):
-            try:
-                if isinstance(prompt, Refused):
-                    raise prompt
-                if prompt.sizes is None:
-                    rendered[index] = Rendered(ids=self._process(prompt)[0])
-                elif self._is_quick(row, prompt):
-                    quick[index] = self._expanded(prompt)
-                else:
-                    rendered[index] = Rendered(ids=self._process(self._open(row, in_full=True))[0])
-            except Refused as refused:
-                rendered[index] = Rendered(error=refused.reason, code=refused.code, path=refused.path)
-        ids = self._encode(list(quick.values()))
-        rendered |= {index: Rendered(ids=own) for index, own in zip(quick, ids, strict=True)}
-        return [rendered[index] for index in range(len(rows))]
+    def _expanded(self, prompt: _Prompt) -> str:
+        assert self._expansion is not None, "asked for only where there is one"
+        sizes = []
+        for medium in prompt.media:
+            with reasons("render.media_error", medium.path):
+                sizes.append(medium.settings.image_size(image_size(medium.source)))
+        with reasons("render.media_error", "prompt"):
+            return expand(prompt.text, self.processor.image_token, self._expansion(sizes))
 
-    def _is_quick(self, row: Mapping[str, Any], prompt: _Opened) -> bool:
-        """Whether sizes are enough; the first rows are compared with what their pixels give."""
-        if self._expansion is None or not self._to_compare:
-            return self._expansion is not None
-        self._to_compare -= 1
-        in_full, _ = self._process(self._open(row, in_full=True))
-        if self._encode([self._expanded(prompt)]) == [in_full]:
-            return True
-        _log.warning(
-            "%s: the token count that the processor tells from an image's size differs from what it makes of "
-            "the image; every image is processed",
-            type(self.processor).__name__,
-        )
-        self._expansion = None
-        return False
+    def _encode(self, texts: list[str]) -> Iterator[list[int]]:
+        return iter(self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else ())
 
-    def _expanded(self, prompt: _Opened) -> str:
-        assert self._expansion is not None, "sizes are read where there is an expansion"
-        assert prompt.sizes is not None, "as above"
-        return expand(prompt.text, self.processor.image_token, self._expansion(prompt.sizes))
-
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        return self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-
-    def _open(self, row: Mapping[str, Any], *, in_full: bool) -> _Opened:
-        """Render the template and open the media, decoded where `in_full` or where sizes are not enough."""
+    def _prompt(self, row: Mapping[str, Any]) -> _Prompt:
+        """Render the template, and find the media."""
         messages = self._messages(row)
-        found = list(self._media(messages, row))
+        media = list(self._media(messages, row))
         tools = row.get("tools")
         text = self._template(messages, self.tools if tools is None else tools)
         tokens = {modality: getattr(self.processor, f"{modality}_token", None) for modality in MODALITIES}
         require_whole(text, messages, tokens)
-        sized = not in_full and self._expansion is not None
-        media: dict[str, list[Any]] = {}
-        sizes: list[tuple[int, int]] = []
-        sized = sized and all(part["type"] == "image" for _, part, _ in found)
-        for path, part, medium in found:
-            with reasons("render.media_error", path):
-                if sized:
-                    sizes.append(image_size(medium))
-                else:
-                    media.setdefault(part["type"], []).append(self._decode(part["type"], medium))
-        return _Opened(text, media, sizes if sized else None)
+        return _Prompt(text, media)
 
     def _messages(self, row: Mapping[str, Any]) -> Messages:
         """The prompt with its placeholders as parts, without keys that are null."""
@@ -259,10 +257,8 @@ class MediaRenderer:
                 ) from error
         return [_present(message) for message in messages]
 
-    def _media(
-        self, messages: Messages, row: Mapping[str, Any]
-    ) -> Iterator[tuple[str, dict[str, Any], Medium]]:
-        """Each medium with its path in the row and its part; of a kind that the processor reads."""
+    def _media(self, messages: Messages, row: Mapping[str, Any]) -> Iterator[_Medium]:
+        """Each medium of the messages; of a kind that the processor reads."""
         seen = dict.fromkeys(MODALITIES, 0)
         for path, part in media_parts(messages):
             modality = part["type"]
@@ -276,8 +272,9 @@ class MediaRenderer:
                     f"the policy's {type(self.processor).__name__} reads no {modality}",
                 )
             with reasons("render.media_error", path):
-                medium = self.source.open(part, row.get("source_file"))
-            yield path, part, medium
+                settings = MediumSettings.of(part, self.processor)
+                source = self.source.open(part, row.get("source_file"))
+            yield _Medium(path, modality, source, settings)
 
     def _template(self, messages: Messages, tools: Sequence[dict[str, Any]] | None) -> str:
         plain = [{**message, "content": _plain(message.get("content"))} for message in messages]
@@ -290,12 +287,14 @@ class MediaRenderer:
                 **self.template_kwargs,
             )
 
-    def _decode(self, modality: str, medium: Medium) -> Any:
-        if modality == "image":
-            return read_image(medium)
-        if modality == "video":
-            return read_video(medium, self._chosen_frames)
-        return read_audio(medium, self._sampling_rate)
+    def _decode(self, medium: _Medium) -> Any:
+        settings = medium.settings
+        if medium.modality == "image":
+            return settings.image(read_image(medium.source))
+        if medium.modality == "video":
+            frames, about = read_video(medium.source, partial(self._chosen_frames, settings))
+            return settings.video(frames), about
+        return read_audio(medium.source, self._sampling_rate)
 
     @cached_property
     def _sampling_rate(self) -> int:
@@ -303,10 +302,12 @@ class MediaRenderer:
         extractor = next(found for found in names if found is not None)
         return int(_flat(self.mm_processor_kwargs, "audio").get("sampling_rate", extractor.sampling_rate))
 
-    def _chosen_frames(self, about: Mapping[str, Any]) -> Sequence[int]:
-        """Frames that the processor takes of a video: as it samples them itself, or all."""
+    def _chosen_frames(self, own: MediumSettings, about: Mapping[str, Any]) -> Sequence[int]:
+        """Frames that are taken of a video: those that it asks for, or as the processor samples, or all."""
         from transformers.video_utils import VideoMetadata
 
+        if (asked_for := own.frames(about)) is not None:
+            return asked_for
         sampler = self.processor.video_processor
         settings = _flat(self.mm_processor_kwargs, "videos")
         asked = {name: settings[name] for name in _SAMPLING if settings.get(name) is not None}
@@ -315,12 +316,16 @@ class MediaRenderer:
             return range(about["total_num_frames"])
         return [int(index) for index in sampler.sample_frames(metadata=VideoMetadata(**about), **asked)]
 
-    def _process(self, opened: _Opened) -> tuple[list[int], dict[str, "torch.Tensor"]]:
+    def _process(self, prompt: _Prompt) -> tuple[list[int], dict[str, "torch.Tensor"]]:
         """The processor's own ids and tensors."""
-        arguments = self._arguments(opened.media)
+        media: dict[str, list[Any]] = {}
+        for medium in prompt.media:
+            with reasons("render.media_error", medium.path):
+                media.setdefault(medium.modality, []).append(self._decode(medium))
+        arguments = self._arguments(media)
         with reasons("render.media_error", "prompt"):
             made = self.processor(
-                text=[opened.text], add_special_tokens=False, return_tensors="pt", **arguments
+                text=[prompt.text], add_special_tokens=False, return_tensors="pt", **arguments
             )
         inputs = {name: value for name, value in made.items() if name not in _TEXT_OUTPUTS}
         if (grid := inputs.get("image_grid_thw")) is not None:
@@ -373,22 +378,8 @@ def load_media_renderer(
     Raises:
         InputError: there are files of a processor, and it does not load.
     """
-    folder = Path(path)
-    if folder.is_dir() and not any((folder / name).is_file() for name in _FILES):
-        return None
-    from transformers import AutoProcessor, ProcessorMixin
-
-    try:
-        processor = AutoProcessor.from_pretrained(str(path), trust_remote_code=trust_remote_code)
-    except Exception as error:  # whatever a damaged checkpoint or a missing package makes the library raise
-        raise InputError(
-            file=path,
-            field="policy.path",
-            found=f"a policy whose processor does not load ({first_line(error)})",
-            expected="processor_config.json or preprocessor_config.json that transformers reads",
-            remedy="Check its files; images and videos need the extra: pip install 'rl-assets[media]'.",
-        ) from error
-    if not isinstance(processor, ProcessorMixin):
+    processor = load_processor(path, trust_remote_code=trust_remote_code)
+    if processor is None:
         return None
     return MediaRenderer(
         processor,

@@ -128,7 +128,7 @@ class ChatTemplate:
                     return None
         return render
 
-    def _render_in_sandbox(self, messages: Messages, tools: Tools) -> str:
+    def _render_in_sandbox(self, messages: Sequence[Mapping[str, Any]], tools: Tools) -> str:
         template, variables = self._variables(tools)
         context = template.new_context({**variables, "messages": messages, "tools": tools}, shared=True)
         return "".join(template.root_render_func(context))

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from rl_assets.errors import InputError
+from rl_assets.store import utf8_json
 
 Encoding = Literal["string", "int64", "float64", "bool", "list<int>", "json", "python-json"]
 """How a column's values are kept. `json` is JSON as RFC 8259 has it; `python-json` is what Python's json
@@ -136,12 +137,7 @@ def exact_json(value: Any) -> str:
         foreign = "a value that contains itself, or is nested without end"
     if foreign:
         raise TypeError(foreign)
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = json.dumps(value, separators=(",", ":"))
-    return text
+    return utf8_json(value)
 
 
 def _foreign(value: Any, path: str) -> str | None:

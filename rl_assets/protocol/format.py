@@ -139,7 +139,7 @@ def parse_meta(text: bytes, place: str) -> ShardMeta:
     """
     try:
         content = json.loads(text)
-        found = int(content.get("format", 0))
+        found = formats.version(content)
     except (ValueError, TypeError, AttributeError) as error:
         raise DamagedError(f"a meta.json that does not describe a shard ({error})") from error
     formats.refuse_newer(place, found, formats.SHARD)
@@ -159,6 +159,20 @@ def unpack(
     *,
     place: str,
 ) -> DataProto:
+    """The batch that `pack` was given, or some of its fields or rows.
+
+    Args:
+        meta: what its meta.json says.
+        open_file: opens one of the other two files by its name, and verifies it against its record.
+        columns: names of the tensors and columns to read; None reads all.
+        rows: a slice, or positions in the order wanted; None reads all.
+        place: the shard's name in messages.
+
+    Raises:
+        DamagedError: the files do not hold what `meta` says.
+        InputError: `columns` names a field that the shard lacks.
+        IndexError: a position that no row has.
+    """
     fields = [*(meta.tensors or ()), *meta.columns, *meta.same_as]
     for key in columns or ():
         if key not in fields:

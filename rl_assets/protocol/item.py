@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from rl_assets.contract.consistency import is_bare
+from rl_assets.contract.schema import COLUMN_OF, MODALITIES
 from rl_assets.errors import InputError
 from rl_assets.protocol.media import MediaStore, by_reference
 from rl_assets.protocol.values import describe
@@ -11,7 +13,6 @@ from rl_assets.protocol.values import describe
 ADDED_FIELDS = ("raw_prompt", "dummy_tensor", "index", "tools_kwargs", "interaction_kwargs")
 """Fields that `to_item` adds, as verl's dataset does."""
 
-MODALITIES = ("image", "video", "audio")
 _PLACEHOLDER = re.compile("(<image>|<video>|<audio>)")
 
 
@@ -20,24 +21,20 @@ def to_item(
     *,
     media: MediaStore | None = None,
     columns: Collection[str] = (),
-    prompt_key: str = "prompt",
-    image_key: str = "images",
-    video_key: str = "videos",
-    audio_key: str = "audios",
 ) -> dict[str, Any]:
     """The item that verl's dataset makes of a row, with references in place of the bytes of media.
 
     Args:
-        row: `prompt_key` (list of messages), `reward_model` (dict with `ground_truth`), `extra_info` (dict
-            or None), `uid`, and any other column; it is not changed.
+        row: as `decode_row` gives it: `prompt` (list of messages), `reward_model` (dict with
+            `ground_truth`), `extra_info` (dict or None), `uid`, media, and any other column; it is not
+            changed.
         media: where bytes of media go; needed when a row holds any.
         columns: names that every item of the dataset has; a row that lacks one gets None, so that rows of
             files with other columns collate.
-        prompt_key, image_key, video_key, audio_key: names of these columns.
 
     Returns:
         The row without its media columns, with `raw_prompt` (messages, placeholders replaced by parts; the
-        column `prompt_key` is the same list, as in verl), `dummy_tensor` (uint8 tensor of shape (1,)),
+        column `prompt` is the same list, as in verl), `dummy_tensor` (uint8 tensor of shape (1,)),
         `index`, `tools_kwargs`, `interaction_kwargs`, `extra_info` (always a dict), and `multi_modal_data`
         (see `media_of`).
 
@@ -47,20 +44,20 @@ def to_item(
     """
     import torch
 
-    _refuse_unchecked(row, prompt_key)
-    keys = dict(zip(MODALITIES, (image_key, video_key, audio_key), strict=True))
-    found = {modality: row.get(key) for modality, key in keys.items() if key}
+    _refuse_unchecked(row)
     present = {
-        modality: [by_reference(item, media) for item in items] for modality, items in found.items() if items
+        modality: [by_reference(item, media) for item in items]
+        for modality, name in COLUMN_OF.items()
+        if (items := row.get(name))
     }
     item: dict[str, Any] = dict.fromkeys(columns)
     item |= row
-    for key in keys.values():
-        item.pop(key, None)
-    messages = build_messages(row, row[prompt_key], present)
+    for name in COLUMN_OF.values():
+        item.pop(name, None)
+    messages = build_messages(row, row["prompt"], present)
     extra_info = row.get("extra_info") or {}
     item |= {
-        prompt_key: messages,
+        "prompt": messages,
         "raw_prompt": messages,
         "extra_info": extra_info,
         "dummy_tensor": torch.tensor([0], dtype=torch.uint8),
@@ -90,6 +87,8 @@ def build_messages(
     """Messages whose placeholders are replaced by the row's media, in order across messages.
 
     In a row without media nothing is replaced; in one with media every text content becomes a list of parts.
+    In a content that is such a list already, a placeholder in a text and a media part without its medium are
+    replaced too, which verl does not do: it refuses such rows.
 
     Args:
         row: named in the message when something is wrong.
@@ -111,13 +110,19 @@ def build_messages(
         count[modality] += 1
         return _media_part(modality, next(left.get(modality, iter(())), None))
 
+    def parts(content: Any) -> Any:
+        if isinstance(content, str):
+            return [part(segment) for segment in _PLACEHOLDER.split(content) if segment]
+        return [made for one in content or () for made in expanded(one)]
+
+    def expanded(given: dict[str, Any]) -> list[dict[str, Any]]:
+        kind = given.get("type")
+        if kind == "text" and _PLACEHOLDER.search(given.get("text") or ""):
+            return parts(given["text"])
+        return [{**given, **part(f"<{kind}>")}] if is_bare(given) else [given]
+
     built = [
-        {
-            **message,
-            "content": [part(segment) for segment in _PLACEHOLDER.split(message["content"]) if segment],
-        }
-        if isinstance(message.get("content"), str)
-        else message
+        {**message, "content": parts(message["content"])} if message.get("content") is not None else message
         for message in messages
     ]
     for modality, placeholders in count.items():
@@ -142,13 +147,13 @@ def _media_part(modality: str, item: Any) -> dict[str, Any]:
     return {"type": modality, modality: item}
 
 
-def _refuse_unchecked(row: Mapping[str, Any], prompt_key: str) -> None:
+def _refuse_unchecked(row: Mapping[str, Any]) -> None:
     """Raise where the row is not what the field contract lets pass."""
-    messages, reward_model, extra_info = row.get(prompt_key), row.get("reward_model"), row.get("extra_info")
+    messages, reward_model, extra_info = (row.get(key) for key in ("prompt", "reward_model", "extra_info"))
     if not isinstance(row.get("uid"), str) or not row["uid"]:
         raise _refusal(row, "uid", describe(row.get("uid")), "a text that names the row")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
-        raise _refusal(row, prompt_key, describe(messages), "a list of messages, at least one")
+        raise _refusal(row, "prompt", describe(messages), "a list of messages, at least one")
     if not isinstance(reward_model, dict) or "ground_truth" not in reward_model:
         raise _refusal(row, "reward_model", describe(reward_model), "an object with `ground_truth`")
     if extra_info is not None and not isinstance(extra_info, dict):

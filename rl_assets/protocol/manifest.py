@@ -5,6 +5,7 @@ Light to import: no torch, no Arrow.
 
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,13 +15,16 @@ from rl_assets.store import digest_bytes, digest_json
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _SPREAD = 16
 
+# Shards are read and written under these names, and a manifest is a file like any other: none leads away.
+_Name = Annotated[str, Field(pattern=r"^[^./\\][^/\\]*$")]
+
 
 class ShardRef(BaseModel):
     """A shard as a manifest lists it.
 
     Attributes:
         name: what the shard is called ("train-0003"); stays the same when its content changes.
-        path: its folder, relative to the store's root, with "/" between parts.
+        path: name of its folder in the store's.
         digest: digest of its meta.json, which holds the digests of the other two files.
         rows: number of rows.
         bytes: size of its three files.
@@ -28,8 +32,8 @@ class ShardRef(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    name: str
-    path: str
+    name: _Name
+    path: _Name
     digest: str
     rows: int
     bytes: int

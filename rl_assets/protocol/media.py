@@ -1,5 +1,6 @@
 """Media once: the bytes of images, videos and audio clips, each kept under the digest of its content."""
 
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from upath import UPath
 
 from rl_assets.errors import InputError
 from rl_assets.store import digest_bytes, publish_file
+
+# A reference stands in a shard, and a file is looked for under it.
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 class MediaReference(TypedDict):
@@ -69,6 +73,13 @@ class MediaStore:
         return self._path(digest).exists()
 
     def _path(self, digest: str) -> Path | UPath:
+        if not _DIGEST.fullmatch(digest):
+            raise InputError(
+                field="digest",
+                found=repr(digest),
+                expected="32 hex digits",
+                remedy="Materialise proto_shards again: it stores the media that its rows hold.",
+            )
         return self.root / digest[:2] / digest
 
     def _refusal(self, digest: str, found: str) -> InputError:

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from rl_assets import markdown
 from rl_assets.contract import RawManifest
 from rl_assets.rewards.export import LEFT_OUT, Export
 from rl_assets.store import to_json
@@ -56,12 +57,12 @@ def dataset_card(
             _section(
                 "Parameters",
                 ["key", "value"],
-                ([f"`{key}`", f"`{to_json(value)}`"] for key, value in export.parameters.items()),
+                ([f"`{key}`", markdown.code(to_json(value))] for key, value in export.parameters.items()),
             ),
             _section(
                 "Raw files",
                 ["file", "split", "rows", "digest"],
-                ([f"`{file.path}`", file.split, file.rows, f"`{file.digest}`"] for file in raw.files),
+                ([markdown.code(file.path), file.split, file.rows, f"`{file.digest}`"] for file in raw.files),
             ),
         ]
     )
@@ -78,13 +79,17 @@ def _file_rows(export: Export) -> Iterable[Sequence[Any]]:
 
 
 def _source_rows(export: Export) -> Iterable[Sequence[Any]]:
-    return ([split, source, rows] for split, by in export.sources.items() for source, rows in by.items())
+    return (
+        [split, markdown.escape(source), rows]
+        for split, by in export.sources.items()
+        for source, rows in by.items()
+    )
 
 
 def _loading(json_columns: Sequence[str]) -> str:
     if not json_columns:
         return "Every column has one type: any reader of Parquet gives the values back."
-    names = ", ".join(f"`{name}`" for name in json_columns)
+    names = ", ".join(map(markdown.code, json_columns))
     return (
         f"The values of {names} differ in shape from row to row and are kept as JSON: `datasets` 4.7 or "
         "later gives each back as it was, other readers give its text."
@@ -92,11 +97,5 @@ def _loading(json_columns: Sequence[str]) -> str:
 
 
 def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    if len(lines) == 2:
-        return f"## {title}\n\nNone."
-    return f"## {title}\n\n" + "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|").replace("\n", " ")
+    cells = [[f"{value:,}" if isinstance(value, int) else value for value in row] for row in rows]
+    return f"## {title}\n\n{markdown.table(columns, cells) if cells else 'None.'}"

@@ -2,13 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from sys import intern
 from typing import Any, NamedTuple
 
 from rl_assets.contract import MEDIA_COLUMNS
 from rl_assets.contract.uids import prompt_digest
-from rl_assets.rewards.similar import contaminated, near_duplicates
+from rl_assets.rewards.similar import Texts, contaminated, near_duplicates
 from rl_assets.store import Table, digest_bytes
 
 Prompt = dict[str, Any]
@@ -78,11 +81,14 @@ class Curated:
 
 
 def read_prompts(rows: Table) -> list[Prompt]:
-    """Every prompt of the length gate's rows, with the digest of what the policy is shown."""
+    """Every prompt of the length gate's rows, with the digest of what the policy is shown.
+
+    A prompt takes about 500 bytes of memory; its text is not among them.
+    """
     columns = [*_COLUMNS, "prompt", *MEDIA_COLUMNS]
     return [
         {
-            **{key: row[key] for key in _COLUMNS},
+            **{key: intern(value) if isinstance(value := row[key], str) else value for key in _COLUMNS},
             "digest": prompt_digest(
                 json.loads(row["prompt"]),
                 [
@@ -100,7 +106,7 @@ def curate(
     prompts: Sequence[Prompt],
     selection: Selection,
     pass_rates: Mapping[str, float | None],
-    texts: Mapping[str, str] | None = None,
+    texts: Texts = tuple,
     benchmark: Iterable[str] | None = None,
 ) -> Curated:
     """Choose the prompts of a training set.
@@ -109,7 +115,7 @@ def curate(
         prompts: all there are.
         selection: what they are chosen by.
         pass_rates: by uid; read where `selection` names a band.
-        texts: of the prompts, by uid; read where they are compared with each other or with a benchmark.
+        texts: of the prompts; read where they are compared with each other or with a benchmark.
         benchmark: texts that no train prompt may quote; None compares with none.
     """
     curated = Curated(list(prompts))
@@ -117,12 +123,10 @@ def curate(
     if selection.pass_rate is not None:
         curated.leave_out("pass_rate", outside_band(curated.train(), selection.pass_rate, pass_rates))
     if selection.near_duplicates is not None:
-        curated.leave_out(
-            "near_duplicates", _near_duplicates(curated, texts or {}, selection.near_duplicates)
-        )
+        curated.leave_out("near_duplicates", _near_duplicates(curated, texts, selection.near_duplicates))
     if benchmark is not None:
-        uids = [prompt["uid"] for prompt in curated.train()]
-        quotes = contaminated(uids, texts or {}, benchmark, selection.contamination_ngram)
+        train = partial(_only, texts, {prompt["uid"] for prompt in curated.train()})
+        quotes = contaminated(train, benchmark, selection.contamination_ngram)
         curated.leave_out(
             "contamination", {uid: ("contaminated", f"quotes {quote!r}") for uid, quote in quotes.items()}
         )
@@ -151,15 +155,17 @@ def duplicates(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
     return verdicts
 
 
-def _near_duplicates(
-    curated: Curated, texts: Mapping[str, str], threshold: float
-) -> dict[str, tuple[str, str]]:
+def _only(texts: Texts, uids: Collection[str]) -> Iterator[tuple[str, str]]:
+    return ((uid, text) for uid, text in texts() if uid in uids)
+
+
+def _near_duplicates(curated: Curated, texts: Texts, threshold: float) -> dict[str, tuple[str, str]]:
     """Train prompts that resemble a validation prompt, or a train prompt before them."""
     prompts = {prompt["uid"]: prompt for prompt in curated.taken}
-    validation = [uid for uid, prompt in prompts.items() if prompt["split"] == "val"]
-    order = [*validation, *(uid for uid, prompt in prompts.items() if prompt["split"] == "train")]
+    validation = {uid for uid, prompt in prompts.items() if prompt["split"] == "val"}
+    order = chain(_only(texts, validation), _only(texts, prompts.keys() - validation))
     verdicts = {}
-    for uid, (other, similarity) in near_duplicates(order, texts, threshold).items():
+    for uid, (other, similarity) in near_duplicates(order, threshold).items():
         if prompts[uid]["split"] == "train":
             first = prompts[other]
             detail = f"{similarity:.0%} of it is in {first['source_file']}, row {first['source_row']}"

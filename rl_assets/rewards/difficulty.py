@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,11 +156,11 @@ def difficulty_by_source(difficulty: Table) -> list[SourceDifficulty]:
     return [_by_source(*key, values) for key, values in sorted(rates.items())]
 
 
-def pass_rates(difficulty: Table) -> dict[tuple[str, str], list[float]]:
+def pass_rates(difficulty: Table) -> "dict[tuple[str, str], array[float]]":
     """The pass rates of the prompts that have one, by split and data_source."""
-    rates: dict[tuple[str, str], list[float]] = {}
+    rates: dict[tuple[str, str], array[float]] = {}
     for row in difficulty.rows(["split", "data_source", "pass_rate"]):
-        found = rates.setdefault((row["split"], row["data_source"]), [])
+        found = rates.setdefault((row["split"], row["data_source"]), array("d"))
         if row["pass_rate"] is not None:
             found.append(row["pass_rate"])
     return rates

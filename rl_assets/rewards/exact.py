@@ -7,7 +7,7 @@ typed Arrow only where all its values have one shape, and as JSON (Arrow's `arro
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -26,13 +26,9 @@ class MixedError(ValueError):
     """Values that no single Arrow type holds exactly."""
 
 
-def common_type(values: Iterable[Any]) -> pa.DataType:
-    """The Arrow type that holds all `values` exactly: `json_()` where they have no shape in common."""
-    return reduce(widened, values, pa.null())
-
-
 def widened(kind: pa.DataType, value: Any) -> pa.DataType:
-    """The type that holds what `kind` holds, and `value` too."""
+    """The Arrow type that holds exactly what `kind` holds (`null()`: nothing yet), and `value` too; `json_()`
+    where they have no shape in common."""
     try:
         return kind if kind == pa.json_() else _merged(kind, _type_of(value))
     except MixedError:
@@ -40,7 +36,7 @@ def widened(kind: pa.DataType, value: Any) -> pa.DataType:
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """`values` as an array of a type that `common_type` gave."""
+    """`values` as an array of a type that they were `widened` to."""
     if kind == pa.json_():
         texts = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
         return pa.ExtensionArray.from_storage(kind, pa.array(texts, pa.string()))

@@ -10,14 +10,13 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from rl_assets.contract import MEDIA_COLUMNS, decode_row
+from rl_assets.contract import MEDIA_COLUMNS, SPLITS, decode_row
 from rl_assets.errors import InputError
 from rl_assets.rewards.curate import Curated, LeftOut
 from rl_assets.rewards.exact import survives_json, to_array, widened
 from rl_assets.rewards.forms import FORMS
 from rl_assets.store import Table, TableWriter, digest_file, digest_json
 
-SPLITS = ("train", "val")
 LEFT_OUT = "left_out.parquet"
 NOT_EXACT = "not_exact"
 SAVED = "datasets"

@@ -20,6 +20,8 @@ from rl_assets.store import digest_file, digest_json
 
 _PACKAGE, _FILE = "pkg://", "file://"
 _FIELD = "reward.custom_reward_function"
+_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
+_EXPECTED = f"a function ({', '.join(_ARGUMENTS)})"
 _SHORTEST_SECRET = 8
 
 
@@ -60,10 +62,19 @@ class RewardFunction:
         """The function itself; a file's code is run for it.
 
         Raises:
-            InputError: there is no such file, module or function, or its code fails.
+            InputError: there is no such file, module or function, its code fails, or it takes other
+                arguments than it is given.
         """
         if self.path is None:
             return builtin.compute_score
+        if not self.path.startswith(_PACKAGE) and not self._file().is_file():
+            raise InputError(
+                file=self.path,
+                field=f"{_FIELD}.path",
+                found="no such file",
+                expected="the Python file of the reward function, relative to the project's top folder",
+                remedy="Correct the path, or put the file there.",
+            )
         try:
             module = self._module()
         except Exception as error:
@@ -80,10 +91,28 @@ class RewardFunction:
                 file=self.path,
                 field=f"{_FIELD}.name",
                 found=f"no function {self.name!r}",
-                expected="a function (data_source, solution_str, ground_truth, extra_info)",
-                remedy="Correct the name.",
+                expected=_EXPECTED,
+                remedy=f"Correct the name. The functions there are: {_functions(module)}.",
             )
+        self._require_arguments(function)
         return function
+
+    def _require_arguments(self, function: Callable[..., Any]) -> None:
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # a function that is not written in Python need not have one
+            return
+        try:
+            signature.bind(**dict.fromkeys([*_ARGUMENTS, *self.kwargs]))
+        except TypeError as error:
+            more = f" and {', '.join(self.kwargs)} of reward_kwargs" if self.kwargs else ""
+            raise InputError(
+                file=self.path,
+                field=f"{_FIELD}.name",
+                found=f"the function {self.name}{signature}, which cannot be called as scorers are ({error})",
+                expected=_EXPECTED + more,
+                remedy="Let it take these arguments by name; `**_` takes those that it does not use.",
+            ) from None
 
     def _file(self) -> Path:
         return Path((self.path or "").removeprefix(_FILE))
@@ -110,6 +139,16 @@ class RewardFunction:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
+
+
+def _functions(module: Any) -> str:
+    """The names of the functions that a module itself defines."""
+    names = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    ]
+    return ", ".join(names) or "none"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Responses by prompt: the groups that a group-relative trainer compares."""
 
 import statistics
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any, NamedTuple
@@ -91,17 +93,23 @@ def preview_advantages(scores: Table, limit: int) -> list[dict[str, Any]]:
 
 def summarise(scores: Table, pass_score: float) -> list[SourceSummary]:
     """One line per split and data_source; `mean_score` and `pass_rate` are over the scored responses."""
-    found: dict[tuple[str, str], list[float | None]] = {}
+    responses: Counter[tuple[str, str]] = Counter()
+    scored: dict[tuple[str, str], array[float]] = {}
     for row in scores.rows(["split", "data_source", "score"]):
-        found.setdefault((row["split"], row["data_source"]), []).append(row["score"])
-    return [_summary(*key, values, pass_score) for key, values in sorted(found.items())]
+        key = row["split"], row["data_source"]
+        responses[key] += 1
+        values = scored.setdefault(key, array("d"))
+        if row["score"] is not None:
+            values.append(row["score"])
+    return [_summary(*key, responses[key], values, pass_score) for key, values in sorted(scored.items())]
 
 
-def _summary(split: str, source: str, values: Sequence[float | None], pass_score: float) -> SourceSummary:
-    scored = [value for value in values if value is not None]
+def _summary(
+    split: str, source: str, responses: int, scored: Sequence[float], pass_score: float
+) -> SourceSummary:
     mean = round(statistics.fmean(scored), 4) if scored else None
     passed = round(statistics.fmean(value >= pass_score for value in scored), 4) if scored else None
-    return SourceSummary(split, source, len(values), len(scored), mean, passed)
+    return SourceSummary(split, source, responses, len(scored), mean, passed)
 
 
 def _listed(values: Sequence[float]) -> str:

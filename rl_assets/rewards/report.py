@@ -1,18 +1,16 @@
 """What changed between two builds of a dataset: rows, lengths, pass rates, and prompts that moved."""
 
-import re
-import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from rl_assets import markdown
 from rl_assets.rewards.difficulty import difficulty_by_source
 from rl_assets.store import Table, digest_json
 
 _CUT = 240
-_MARKUP = re.compile(r"[\\`*_{}\[\]<>#|~$!]")
 
 
 class Snapshot(BaseModel):
@@ -89,7 +87,7 @@ def take_snapshot(
         scores: `reward_scores`.
         difficulty: `prompt_difficulty`.
     """
-    rows = list(difficulty.rows(["uid", "policy", "pass_rate"]))
+    columns = ["uid", "policy", "pass_rate"]
     return Snapshot(
         counts=dict(counts),
         rejects=dict(rejects),
@@ -104,22 +102,20 @@ def take_snapshot(
             }
             for line in difficulty_by_source(difficulty)
         },
-        policy=rows[0]["policy"] if rows else "",
-        pass_rates={row["uid"]: row["pass_rate"] for row in rows},
+        policy=next((row["policy"] for row in difficulty.head(1, columns)), ""),
+        pass_rates={row["uid"]: row["pass_rate"] for row in difficulty.rows(columns)},
     )
 
 
 def _lengths(prompts: Table, scores: Table) -> dict[str, float]:
-    asked = prompts.read(["prompt_length"]).column(0).to_pylist()
-    said = scores.read(["response_length"]).column(0).to_pylist()
-    reasons = Counter(scores.read(["finish_reason"]).column(0).to_pylist())
     found: dict[str, float] = {}
-    for what, lengths in (("prompt", asked), ("response", said)):
-        if lengths:
-            found[f"median_{what}_length"] = float(statistics.median(lengths))
-            found[f"longest_{what}"] = float(max(lengths))
-    if said:
-        found["truncated_share"] = round(reasons["length"] / len(said), 4)
+    for what, table in (("prompt", prompts), ("response", scores)):
+        lengths = table.read([f"{what}_length"]).column(0).to_numpy()
+        if len(lengths):
+            found[f"median_{what}_length"] = float(np.median(lengths))
+            found[f"longest_{what}"] = float(lengths.max())
+    if scores.num_rows:
+        found["truncated_share"] = round(scores.counts("finish_reason")["length"] / scores.num_rows, 4)
     return found
 
 
@@ -196,7 +192,7 @@ def _changes(lines: Sequence[Change]) -> str:
     rows = [
         [_escaped(line.what), _number(line.before), _number(line.now), _difference(line)] for line in lines
     ]
-    return _table(["", "last", "this", "change"], rows) if rows else "None."
+    return markdown.table(["", "last", "this", "change"], rows) if rows else "None."
 
 
 def _movers(moved: Sequence[Mover], samples: Mapping[str, Mapping[str, Any]]) -> str:
@@ -205,21 +201,16 @@ def _movers(moved: Sequence[Mover], samples: Mapping[str, Mapping[str, Any]]) ->
         sample = samples.get(mover.uid, {})
         texts = [_escaped(str(sample.get(key, ""))) for key in ("prompt", "solution_str")]
         rates = f"{mover.before:.2f} → {mover.now:.2f}"
-        rows.append([f"`{mover.uid}`", rates, *texts, _number(sample.get("score"))])
+        rows.append([markdown.code(mover.uid), rates, *texts, _number(sample.get("score"))])
     columns = ["uid", "pass rate", "prompt", "a response now", "its score"]
-    return _table(columns, rows) if rows else "No pass rate changed."
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown.table(columns, rows) if rows else "No pass rate changed."
 
 
 def _escaped(text: str) -> str:
     """Text of a user's, in one line and shortened, that a table shows as it is."""
     flat = " ".join(text.split())
     flat = flat if len(flat) <= _CUT else flat[: _CUT - 1] + "…"
-    return _MARKUP.sub(r"\\\g<0>", flat)
+    return markdown.escape(flat)
 
 
 def _number(value: float | None) -> str:

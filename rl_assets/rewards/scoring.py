@@ -3,15 +3,17 @@
 import json
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ from rl_assets.progress import Log, Progress
 from rl_assets.rewards.function import RewardFunction, Scored, call
 from rl_assets.rewards.inputs import REWARD_INPUT_SCHEMA
 from rl_assets.store import Table, TableWriter
-from rl_assets.workers import CLUSTER, spread
+from rl_assets.workers import CLUSTER, cores, spread
 
 SCORE_SCHEMA = REWARD_INPUT_SCHEMA.append(pa.field("score", pa.float64())).append(
     pa.field("error", pa.string())
@@ -32,6 +34,7 @@ why there is none. What a dict result holds besides its score follows, a column 
 
 _LONGEST_ERROR = 500
 _LOAD_SECONDS = 120.0
+_WATCH_SECONDS = 0.05
 _WAITING_PER_WORKER = 64
 _BATCH_ROWS = 1024
 _CLUSTER_ROWS = 8192
@@ -55,6 +58,14 @@ class ScorePool:
     timeout: float = 10.0
     workers: int | None = None
 
+    def require_loadable(self) -> None:
+        """Load the function in a process of its own, and score nothing.
+
+        Raises:
+            InputError: the function cannot be loaded.
+        """
+        list(replace(self, workers=1).score([]))
+
     def score(self, samples: Iterable[Sample]) -> Iterator[Scored]:
         """One result per sample, in order. A sample that hangs, or that ends its process, costs itself only.
 
@@ -63,32 +74,63 @@ class ScorePool:
         """
         from pebble import ProcessPool
 
-        workers = self.workers or min(os.cpu_count() or 1, 8)
+        workers = self.workers or min(cores(), 8)
         with ProcessPool(
             max_workers=workers,
             context=get_context("spawn"),
             initializer=_start_worker,
             initargs=(self.function,),
         ) as pool:
+            waiting: deque[Future[Scored]] = deque()
+            ended = Event()
+            Thread(target=self._watch, args=(waiting, ended), daemon=True).start()
             try:
-                if (refusal := pool.schedule(_refusal, timeout=_LOAD_SECONDS).result()) is not None:
-                    raise InputError(**refusal)
-                waiting: deque[Future[Scored]] = deque()
+                self._require_loaded(pool.schedule(_refusal))
                 for sample in samples:
-                    waiting.append(pool.schedule(_score, args=sample, timeout=self.timeout))
+                    waiting.append(pool.schedule(_score, args=sample))
                     if len(waiting) > workers * _WAITING_PER_WORKER:
-                        yield self._result(waiting.popleft())
+                        yield self._result(waiting[0])
+                        waiting.popleft()
                 while waiting:
-                    yield self._result(waiting.popleft())
+                    yield self._result(waiting[0])
+                    waiting.popleft()
             finally:
+                ended.set()
                 pool.stop()
+
+    def _require_loaded(self, loading: "Future[dict[str, Any] | None]") -> None:
+        from pebble import ProcessExpired
+
+        try:
+            refusal = loading.result(_LOAD_SECONDS)
+        except (TimeoutError, ProcessExpired) as error:
+            raise InputError(
+                file=self.function.path,
+                field="reward.custom_reward_function.path",
+                found=f"code that ends its process or takes longer than {_LOAD_SECONDS:g} s "
+                f"({type(error).__name__})",
+                expected="a module that can be imported",
+                remedy="Let the file define the function, and start nothing when it is imported.",
+            ) from None
+        if refusal is not None:
+            raise InputError(**refusal)
+
+    def _watch(self, waiting: "deque[Future[Scored]]", ended: Event) -> None:
+        """Cancel every sample that takes too long; pebble's own limits go by a clock that can be set."""
+        begun: dict[Future[Scored], float] = {}
+        while not ended.wait(_WATCH_SECONDS):
+            running = [future for future in tuple(waiting) if future.running()]
+            begun = {future: begun.get(future, time.monotonic()) for future in running}
+            for future, since in begun.items():
+                if time.monotonic() - since > self.timeout:
+                    future.cancel()
 
     def _result(self, future: "Future[Scored]") -> Scored:
         from pebble import ProcessExpired
 
         try:
             return future.result()
-        except TimeoutError:
+        except CancelledError:
             return Scored(error=f"timeout: no score within {self.timeout:g} s")
         except ProcessExpired as error:
             return Scored(error=f"died: the scoring process ended with exit code {error.exitcode}")

@@ -1,7 +1,7 @@
 """Whether right answers score: the ground truth, written as a response and given to the reward function."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl_assets.rewards.builtin import compute_score, has_builtin, perfect_answer
 from rl_assets.rewards.function import call
@@ -10,6 +10,21 @@ from rl_assets.store import to_json
 
 BEST = 1.0
 """The highest score of every built-in scorer."""
+
+
+class Failing(NamedTuple):
+    """A row whose right answer does not score.
+
+    Attributes:
+        row: the row.
+        problem: what it scored instead, in words.
+        error: why nothing that was tried has a score; None where something has one, however low.
+    """
+
+    row: Mapping[str, Any]
+    problem: str
+    error: str | None
+
 
 _FORMS = (
     "{}",
@@ -23,7 +38,7 @@ _FORMS = (
 
 def failing_answers(
     rows: Iterable[Mapping[str, Any]], pool: ScorePool
-) -> Iterator[tuple[Mapping[str, Any], str]]:
+) -> Iterator[Failing]:
     """The rows whose right answer does not score, each with what it scored instead.
 
     With a built-in scorer the answer is written as that scorer reads it, and scores the maximum. How a
@@ -42,7 +57,7 @@ def failing_answers(
     return _failing_custom(list(rows), pool)
 
 
-def _failing_builtin(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:
+def _failing_builtin(rows: Iterable[Mapping[str, Any]]) -> Iterator[Failing]:
     for row in rows:
         source, truth = row["data_source"], row["ground_truth"]
         if has_builtin(source):
@@ -50,20 +65,21 @@ def _failing_builtin(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mappin
             result = call(compute_score, {}, source, answer, truth, row["extra_info"])
             if result.score != BEST:
                 why = result.error or repr(answer)
-                yield row, f"the right answer scores {result.score}, not {BEST}: {why:.80}"
+                problem = f"the right answer scores {result.score}, not {BEST}: {why:.80}"
+                yield Failing(row, problem, result.error)
 
 
-def _failing_custom(
-    rows: list[Mapping[str, Any]], pool: ScorePool
-) -> Iterator[tuple[Mapping[str, Any], str]]:
+def _failing_custom(rows: list[Mapping[str, Any]], pool: ScorePool) -> Iterator[Failing]:
     results = pool.score(sample for row in rows for sample in _samples(row))
     for row in rows:
         empty, *answers = [next(results) for _ in range(len(_FORMS) + 1)]
         scores = [answer.score for answer in answers if answer.score is not None]
         if not scores:
-            yield row, f"the ground truth has no score: {answers[0].error}"
+            error = answers[0].error if empty.score is None else None
+            yield Failing(row, f"the ground truth has no score: {answers[0].error}", error)
         elif empty.score is not None and max(scores) <= empty.score:
-            yield row, f"the ground truth scores {max(scores)} at best, an empty response {empty.score}"
+            problem = f"the ground truth scores {max(scores)} at best, an empty response {empty.score}"
+            yield Failing(row, problem, None)
 
 
 def _samples(row: Mapping[str, Any]) -> Iterator[Sample]:

@@ -3,8 +3,7 @@
 import hashlib
 import json
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,21 @@ from rl_assets.contract import RawManifest
 from rl_assets.contract.reading import read_rows
 from rl_assets.store import Table
 
+Texts = Callable[[], Iterable[tuple[str, str]]]
+"""Gives uid and text of every prompt, from the first on, each time it is called."""
+
 SHINGLE_WORDS = 5
 _PERMUTATIONS = 128
 _LOOK_BELOW = 0.8
 _BOILERPLATE_SHARE, _BOILERPLATE_PROMPTS = 0.01, 10
 _WORD = re.compile(r"\w+")
+_EMPTY = np.empty(0, dtype=np.uint64)
 
 
-def prompt_texts(rows: Table) -> dict[str, str]:
-    """The text of every prompt by uid: that of its messages in order, media aside."""
-    return {
-        row["uid"]: "\n".join(_texts(json.loads(row["prompt"]), "content"))
-        for row in rows.rows(["uid", "prompt"])
-    }
+def prompt_texts(rows: Table) -> Iterator[tuple[str, str]]:
+    """Uid and text of every prompt: that of its messages in order, media aside."""
+    for row in rows.rows(["uid", "prompt"]):
+        yield row["uid"], "\n".join(_texts(json.loads(row["prompt"]), "content"))
 
 
 def benchmark_texts(files: RawManifest, root: Path) -> Iterator[str]:
@@ -36,18 +37,15 @@ def benchmark_texts(files: RawManifest, root: Path) -> Iterator[str]:
             yield from _texts(row.value)
 
 
-def near_duplicates(
-    order: Sequence[str], texts: Mapping[str, str], threshold: float
-) -> dict[str, tuple[str, float]]:
+def near_duplicates(texts: Iterable[tuple[str, str]], threshold: float) -> dict[str, tuple[str, float]]:
     """Prompts that resemble one that stays, each with that one's uid and how much of the two is the same.
 
     Prompts are compared by the five-word sequences in them (Jaccard similarity). Candidates are found with
     MinHash and locality-sensitive hashing (`datasketch`), which misses a few near the threshold; what is
-    found is compared exactly.
+    found is compared exactly. What is kept of a prompt takes about 11 kB of memory and 8 bytes a word.
 
     Args:
-        order: uids; a prompt is compared with those before it that stay.
-        texts: by uid.
+        texts: uid and text; a prompt is compared with those before it that stay.
         threshold: the similarity, up to 1, from which on two prompts are nearly the same.
     """
     from datasketch import MinHash, MinHashLSH
@@ -56,8 +54,8 @@ def near_duplicates(
     index = MinHashLSH(threshold=_LOOK_BELOW * threshold, num_perm=_PERMUTATIONS)
     kept: dict[str, np.ndarray] = {}
     found: dict[str, tuple[str, float]] = {}
-    for uid in order:
-        words = _words(texts[uid])
+    for uid, text in texts:
+        words = _words(text)
         shingles = {" ".join(gram).encode() for gram in _grams(words, min(SHINGLE_WORDS, len(words)))}
         sketch = MinHash(num_perm=_PERMUTATIONS, seed=1)
         sketch.update_batch(sorted(shingles))
@@ -73,28 +71,36 @@ def near_duplicates(
     return found
 
 
-def contaminated(
-    uids: Collection[str], texts: Mapping[str, str], benchmark: Iterable[str], n: int
-) -> dict[str, str]:
+def contaminated(texts: Texts, benchmark: Iterable[str], n: int) -> dict[str, str]:
     """Prompts that share a sequence of `n` words with the benchmark, each with that sequence.
 
     Case, punctuation and spacing do not count. A sequence that is in more than 1 % of the prompts, and in
     more than ten, is taken for an instruction and does not count either.
 
+    Sequences are told apart by 64 bits of a digest. Memory holds eight bytes for each of the benchmark's, and
+    for each of a prompt's that is the benchmark's too.
+
     Args:
-        uids: the prompts to look at.
-        texts: by uid.
+        texts: the prompts to look at, uid and text; read twice.
         benchmark: texts that the prompts must not quote; those of fewer than `n` words cannot be found.
         n: words in a sequence.
     """
-    grams = {uid: set(_grams(_words(texts[uid]), n)) for uid in uids}
-    spread = Counter(gram for found in grams.values() for gram in found)
-    most = max(_BOILERPLATE_PROMPTS, _BOILERPLATE_SHARE * len(uids))
-    quoted = {
-        gram for text in benchmark for gram in _grams(_words(text), n) if 0 < spread.get(gram, 0) <= most
+    there = np.unique(np.concatenate([_EMPTY, *(_hashed(_sequences(text, n)) for text in benchmark)]))
+    shared: dict[str, np.ndarray] = {}
+    prompts = 0
+    for uid, text in texts():
+        prompts += 1
+        found = np.intersect1d(_hashed(set(_sequences(text, n))), there)
+        if len(found):
+            shared[uid] = found
+    every, spread = np.unique(np.concatenate([_EMPTY, *shared.values()]), return_counts=True)
+    quoted = every[spread <= max(_BOILERPLATE_PROMPTS, _BOILERPLATE_SHARE * prompts)]
+    hits = {uid: set(found) for uid, all_ in shared.items() if len(found := np.intersect1d(all_, quoted))}
+    return {
+        uid: min(sequence for sequence in _sequences(text, n) if _hash64(sequence.encode()) in hits[uid])
+        for uid, text in texts()
+        if uid in hits
     }
-    shared = {uid: min(found & quoted, default=None) for uid, found in grams.items()}
-    return {uid: " ".join(gram) for uid, gram in shared.items() if gram is not None}
 
 
 def _texts(value: Any, key: str | None = None) -> Iterator[str]:
@@ -116,6 +122,15 @@ def _words(text: str) -> list[str]:
 
 def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(n)), strict=False)
+
+
+def _sequences(text: str, n: int) -> Iterator[str]:
+    return map(" ".join, _grams(_words(text), n))
+
+
+def _hashed(sequences: Iterable[str]) -> np.ndarray:
+    """64 bits of a digest of each sequence, as uint64."""
+    return np.fromiter((_hash64(sequence.encode()) for sequence in sequences), dtype=np.uint64)
 
 
 def _hash64(shingle: bytes) -> int:

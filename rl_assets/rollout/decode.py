@@ -12,6 +12,7 @@ from rl_assets.errors import InputError
 from rl_assets.progress import Log
 from rl_assets.rollout.cache import BatchCache, Prefilled
 from rl_assets.rollout.devices import free_memory, release_memory
+from rl_assets.rollout.media import begin
 from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.policy import Policy
 from rl_assets.rollout.positions import media_inputs, prompt_positions
@@ -138,6 +139,7 @@ class Decoder:
     def _prefill(self) -> None:
         """One forward pass over the next prompts, and the first token of each of their samples."""
         group = self._next_group()
+        begin(item.prompt.media for item in self._pending)
         rows = [item.ids for item in group]
         width = _rounded_up(max(map(len, rows)), self._multiple)
         ids = torch.tensor([[self._policy.pad_token_id] * (width - len(row)) + row for row in rows])
@@ -288,6 +290,7 @@ class PlainDecoder(Decoder):
     """
 
     def _advance(self) -> bool:
+        begin(item.prompt.media for item in self._pending)
         item = self._pending.popleft()
         most = 1 if item.prompt.media else self._rows
         if item.samples[most:]:

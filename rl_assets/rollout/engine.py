@@ -3,13 +3,12 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 from rl_assets.errors import InputError
 from rl_assets.progress import Log, clock
 from rl_assets.protocol import DataProto
+from rl_assets.protocol.values import fresh
 from rl_assets.rollout.decode import Decoder, PlainDecoder
 from rl_assets.rollout.devices import peak_memory
 from rl_assets.rollout.journal import Journal
@@ -50,6 +49,11 @@ class RolloutStats:
         self.seconds += other.seconds
         self.peak_memory = max(self.peak_memory, other.peak_memory)
         return self
+
+    @property
+    def generated(self) -> int:
+        """How many responses were made, without reused ones."""
+        return self.responses - self.reused
 
     @property
     def tokens_per_second(self) -> float:
@@ -115,12 +119,12 @@ def generate_rollouts(
         tensors=rollout_tensors(policy, asked, groups, prompt_length, response_length),
         non_tensors={
             **{
-                name: _column([_copied(v) for v in values for _ in range(sampling.n)])
+                name: [fresh(value) for value in values for _ in range(sampling.n)]
                 for name, values in columns.items()
             },
-            "sample_index": _column([index for _ in asked for index in range(sampling.n)]),
-            "finish_reason": _column([response.finish_reason for group in groups for response in group]),
-            "response_length": _column([len(response.token_ids) for group in groups for response in group]),
+            "sample_index": [index for _ in asked for index in range(sampling.n)],
+            "finish_reason": [response.finish_reason for group in groups for response in group],
+            "response_length": [len(response.token_ids) for group in groups for response in group],
         },
         meta_info={
             **prompts.meta_info,
@@ -248,19 +252,3 @@ class _Report:
 
     def _counted(self) -> str:
         return f"rollouts: {self._reused + self._made:,} of {self._total:,} responses"
-
-
-def _copied(value: Any) -> Any:
-    """A copy of nested dicts and lists; what they hold (text, numbers, tensors, images) is shared."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    return value
-
-
-def _column(values: Sequence[Any]) -> np.ndarray:
-    column = np.empty(len(values), dtype=object)
-    for row, value in enumerate(values):
-        column[row] = value
-    return column

@@ -30,7 +30,7 @@ _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _OLD_WEIGHTS = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 
 
-def policy_folder(path: str | Path, *, revision: str | None = None) -> Path:
+def policy_folder(path: str | Path) -> Path:
     """The local folder of a policy, given as a folder or as a hub id (``org/name``).
 
     A hub id resolves through `huggingface_hub`'s snapshot: downloaded where that is allowed, taken from
@@ -56,16 +56,16 @@ def policy_folder(path: str | Path, *, revision: str | None = None) -> Path:
 
     patterns = [*_SETTINGS, *_WEIGHTS]
     try:
-        return Path(snapshot_download(str(path), revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(str(path), allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise InputError(
             file=str(path),
             found=f"neither a local folder nor a hub repository that can be fetched ({brief(error)})",
-            remedy="Correct the path, or check the network, the access token (HF_TOKEN) and the revision.",
+            remedy="Correct the path, or check the network and the access token (HF_TOKEN).",
         ) from error
 
 
-def policy_fingerprint(path: str | Path, *, revision: str | None = None) -> str:
+def policy_fingerprint(path: str | Path) -> str:
     """Digest (32 hex digits) of a policy's config, weights, tokenizer and template files.
 
     It depends on the files' names within the folder and their bytes, not on where the folder lies. Bytes
@@ -74,7 +74,7 @@ def policy_fingerprint(path: str | Path, *, revision: str | None = None) -> str:
     Raises:
         InputError: the folder is missing, or holds no config.json or no weights.
     """
-    return digest_json(file_digests(policy_files(policy_folder(path, revision=revision))))
+    return digest_json(file_digests(policy_files(policy_folder(path))))
 
 
 def policy_files(folder: Path) -> dict[str, Path]:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from rl_assets import formats
 from rl_assets.rollout.requests import Response
 from rl_assets.store import digest_bytes, named_errors, to_json
 
@@ -25,6 +26,9 @@ class Journal:
 
     Args:
         folder: a local folder; made on the first write.
+
+    Raises:
+        InputError: a newer release wrote there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,7 +37,7 @@ class Journal:
         self._found: dict[str, Response] = {}
         for file in sorted(folder.glob("*.jsonl")):
             for line in file.read_bytes().split(b"\n"):
-                entry = _decoded(line)
+                entry = _decoded(line, file)
                 if entry:
                     self._found[entry[0]] = entry[1]
 
@@ -72,6 +76,7 @@ class Journal:
 def _encoded(key: str, response: Response) -> bytes:
     text = to_json(
         {
+            formats.KEY: formats.JOURNAL,
             "key": key,
             "finish_reason": response.finish_reason,
             "token_ids": response.token_ids,
@@ -82,11 +87,12 @@ def _encoded(key: str, response: Response) -> bytes:
     return digest_bytes(text)[:_CHECK_DIGITS].encode() + b" " + text + b"\n"
 
 
-def _decoded(line: bytes) -> tuple[str, Response] | None:
+def _decoded(line: bytes, file: Path) -> tuple[str, Response] | None:
     check, _, text = line.partition(b" ")
     if check != digest_bytes(text)[:_CHECK_DIGITS].encode():
         return None
     entry: dict[str, Any] = json.loads(text)
+    formats.refuse_newer(str(file), formats.version(entry), formats.JOURNAL)
     return entry["key"], Response(
         token_ids=entry["token_ids"],
         log_probs=_unpacked(entry["log_probs"]),

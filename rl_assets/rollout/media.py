@@ -1,17 +1,19 @@
-"""The media of prompts at rollout: made of what the shard refers to, one prompt at a time, and not kept."""
+"""The media of prompts at rollout: made of what a shard refers to, shortly before its turn, and not kept."""
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 
 from rl_assets.errors import InputError
 from rl_assets.prompts.media_source import has_media
-from rl_assets.prompts.multimodal import MediaRenderer
+from rl_assets.prompts.multimodal import MOST_THREADS, MediaRenderer
 from rl_assets.protocol import DataProto
 from rl_assets.protocol.fields import column
+from rl_assets.workers import threads_of_own
 
 COLUMN = "multi_modal_inputs"
 # Tensors of at most this many elements are remembered: grids, not pixels.
@@ -30,11 +32,22 @@ class MediaInputs(Mapping[str, torch.Tensor]):
         digest: stands for the media and all settings that make tensors of them.
     """
 
-    def __init__(self, digest: str, make: Callable[[], Inputs]) -> None:
+    def __init__(self, digest: str, make: Callable[[], Inputs], threads: Executor | None = None) -> None:
         self.digest = digest
         self._make = make
+        self._threads = threads
+        self._coming: Future[Inputs] | None = None
         self._made: Inputs | None = None
         self._small: dict[str, torch.Tensor | None] = {}
+
+    def begin(self) -> None:
+        """Have them made in another thread, where there is one and they were not made before."""
+        if self._threads is not None and self._coming is None and not self._small:
+            self._coming = self._threads.submit(self._make)
+
+    def let_go(self) -> None:
+        """Forget the large ones."""
+        self._made = None
 
     def __bool__(self) -> bool:
         return True
@@ -50,7 +63,8 @@ class MediaInputs(Mapping[str, torch.Tensor]):
         return len(self._known())
 
     def items(self) -> ItemsView[str, torch.Tensor]:
-        made, self._made = self._all(), None
+        made = self._all()
+        self.let_go()
         return made.items()
 
     def _known(self) -> dict[str, torch.Tensor | None]:
@@ -60,11 +74,28 @@ class MediaInputs(Mapping[str, torch.Tensor]):
 
     def _all(self) -> Inputs:
         if self._made is None:
-            self._made = self._make()
+            coming, self._coming = self._coming, None
+            self._made = coming.result() if coming else self._make()
             self._small = {
                 name: value if value.numel() <= _SMALL else None for name, value in self._made.items()
             }
         return self._made
+
+
+def begin(media: Iterable[Mapping[str, Any]]) -> None:
+    """Have the tensors of those made that are a `MediaInputs`, of the first `MOST_THREADS` at most."""
+    for one in islice(media, MOST_THREADS):
+        if isinstance(one, MediaInputs):
+            one.begin()
+
+
+def in_turn(media: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Each in its turn, while the next are made; the large tensors of one are let go after its turn."""
+    for index, one in enumerate(media):
+        begin(islice(media, index, None))
+        yield one
+        if isinstance(one, MediaInputs):
+            one.let_go()
 
 
 def with_media(prompts: DataProto, renderer: MediaRenderer | None, name: str) -> DataProto:
@@ -91,10 +122,12 @@ def with_media(prompts: DataProto, renderer: MediaRenderer | None, name: str) ->
             found=f"media in the prompt of uid {with_some[0]['uid']!r}, and a policy without a processor",
             remedy="Materialise length_filtered again: it sets such rows aside.",
         )
-    with ThreadPoolExecutor() as threads:
-        digests = list(threads.map(renderer.digest, with_some))
+    renderer.settle()
+    # Ends when the last of the rows is let go.
+    threads = ThreadPoolExecutor(min(threads_of_own(), MOST_THREADS))
+    digests = list(threads.map(renderer.digest, with_some))
     made = {
-        row["uid"]: MediaInputs(digest, partial(measured_inputs, renderer, row))
+        row["uid"]: MediaInputs(digest, partial(measured_inputs, renderer, row), threads)
         for row, digest in zip(with_some, digests, strict=True)
     }
     inputs: list[Mapping[str, torch.Tensor]] = [made.get(row["uid"], {}) for row in rows]
@@ -116,7 +149,8 @@ def without_media(rollouts: DataProto) -> DataProto:
 
 def images_seqlens(inputs: Iterable[Mapping[str, torch.Tensor]]) -> list[int]:
     """verl's entry of `meta_info`: of all images of all rows h·w patches, once per layer of the image."""
-    return [length for row in inputs if "images_seqlens" in row for length in row["images_seqlens"].tolist()]
+    rows = in_turn(list(inputs))
+    return [length for row in rows if "images_seqlens" in row for length in row["images_seqlens"].tolist()]
 
 
 def measured_inputs(renderer: MediaRenderer, row: Mapping[str, Any]) -> Inputs:

@@ -1,6 +1,8 @@
 """A policy ready to generate: the model on its device, and the token ids that generation needs to know."""
 
 import contextlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +12,7 @@ import torch
 
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
+from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.rollout.attention import row_multiple, use_row_attention
 from rl_assets.rollout.devices import device_lock, release_memory
 from rl_assets.rollout.fingerprint import brief, policy_fingerprint, policy_folder
@@ -60,12 +63,7 @@ class Policy:
         Raises:
             InputError: the folder holds none that loads.
         """
-        from transformers import AutoTokenizer
-
-        try:
-            return AutoTokenizer.from_pretrained(self.folder)
-        except (OSError, ValueError, ImportError) as error:
-            raise _unusable(self.folder, error, "Save the tokenizer beside the policy.") from error
+        return load_tokenizer(self.folder)
 
     @property
     def text_config(self) -> Any:
@@ -188,6 +186,8 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
     except (OSError, ValueError, KeyError) as error:
         remedy = "Check config.json, or update transformers; code of the policy's own is run only under"
         raise _unusable(folder, error, f"{remedy} data.trust_remote_code.") from error
+    if not trust_remote_code:
+        _require_no_kernel(folder)
     auto = _auto_class(config, folder)
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -199,6 +199,8 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
             **options,
         )
     except ImportError as error:
+        if attention == "auto":
+            raise _unusable(folder, error, "Install the package that config.json asks for.") from error
         raise InputError(
             field="policy.attn_implementation",
             found=f"{attention!r} ({brief(error)})",
@@ -219,6 +221,29 @@ def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_c
             remedy="Save the whole policy again; nothing may be left at random values.",
         )
     return model
+
+
+def _require_no_kernel(folder: Path) -> None:
+    """Refuse a config that names an implementation by a hub id: transformers would fetch and run its code."""
+    config = json.loads((folder / "config.json").read_bytes())
+    for name, chosen in _implementations(config):
+        if "/" in chosen:
+            raise InputError(
+                file=folder / "config.json",
+                field=name,
+                found=repr(chosen),
+                expected="an implementation that transformers has",
+                remedy="Take it out: code from the hub is run only under data.trust_remote_code.",
+            )
+
+
+def _implementations(value: Any, name: str = "", *, chosen: bool = False) -> Iterator[tuple[str, str]]:
+    """Name and value of every setting of a config, or of one within it, that chooses an implementation."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _implementations(inner, key, chosen=chosen or "_implementation" in key)
+    elif chosen:
+        yield name, str(value)
 
 
 def _auto_class(config: Any, folder: Path) -> Any:

@@ -27,20 +27,13 @@ class RolloutResult:
     """The rollout shards, and what it took to make them.
 
     Attributes:
-        manifest: one rollout shard per prompt shard, in their order.
-        policy_fingerprint: digest of the policy's config, weights and tokenizer.
-        generated: responses that were generated; the others were there already.
-        tokens: tokens of the generated responses.
-        seconds: time spent generating, the loading of the policy left out; summed over devices.
-        peak_memory: most bytes held by a device (of a CPU: by the process); 0 where nothing was generated.
+        manifest: one rollout shard per prompt shard, in their order; its stamp `policy` is the policy's
+            fingerprint.
+        stats: of the shards that were not there already, over all devices.
     """
 
     manifest: ShardManifest
-    policy_fingerprint: str
-    generated: int
-    tokens: int
-    seconds: float
-    peak_memory: int
+    stats: RolloutStats
 
 
 @dataclass(frozen=True)
@@ -138,18 +131,18 @@ def roll_out_shards(
             prompts were measured.
     """
     fingerprint = policy_fingerprint(policy_path)
+    processed = {} if media is None else {"media": media.stamp_parts}
     refs: dict[str, ShardRef] = {}
     tasks: list[_Task] = []
     for number, shard in enumerate(prompts.shards, start=1):
         how = sampling[shard.split]
-        made_of: dict[str, Any] = {
+        made_of = {
             "prompts": shard.digest,
             "policy": fingerprint,
             "sampling": how.digest,
             "lengths": [prompt_length, response_length],
+            **processed,
         }
-        if media is not None:
-            made_of["media"] = media.stamp_parts
         name = f"{shard.name}-{digest_json(made_of)[:12]}"
         place = f"shard {number} of {len(prompts.shards)} ({shard.name})"
         if there := find_shard(root, name):
@@ -168,20 +161,13 @@ def roll_out_shards(
         max_batch_size=max_batch_size,
         media=media,
     )
-    total = RolloutStats()
+    stats = RolloutStats()
     devices = devices or (device_names(policy_options.get("device", "auto")) if tasks else ())
-    for task, (ref, stats) in zip(tasks, spread(setup, tasks, devices, log), strict=True):
+    for task, (ref, more) in zip(tasks, spread(setup, tasks, devices, log), strict=True):
         refs[task.shard.name] = ref
-        total += stats
+        stats += more
     manifest = ShardManifest(
         shards=[refs[shard.name] for shard in prompts.shards],
         stamps={**prompts.stamps, "policy": fingerprint},
     )
-    return RolloutResult(
-        manifest,
-        fingerprint,
-        generated=total.responses - total.reused,
-        tokens=total.generated_tokens,
-        seconds=total.seconds,
-        peak_memory=total.peak_memory,
-    )
+    return RolloutResult(manifest, stats)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from rl_assets.rollout.media import in_turn
 from rl_assets.rollout.policy import Policy
 from rl_assets.rollout.positions import prompt_positions
 from rl_assets.rollout.requests import Prompt, Response
@@ -44,7 +45,11 @@ def rollout_tensors(
     prompt_ids, prompt_mask = prompt_ids.repeat_interleave(n, 0), prompt_mask.repeat_interleave(n, 0)
     response_ids = _padded([response.token_ids for response in flat], response_length, pad)
     response_mask = _padded([[1] * len(response.token_ids) for response in flat], response_length, 0)
-    positions = [_positions(policy, prompt, prompt_length, response_length) for prompt in prompts]
+    turns = in_turn([prompt.media if policy.mrope else {} for prompt in prompts])
+    positions = [
+        _positions(policy, prompt, prompt_length, response_length)
+        for prompt, _ in zip(prompts, turns, strict=True)
+    ]
     empty = torch.zeros(0, prompt_length + response_length, dtype=torch.long)
     return {
         "prompts": prompt_ids,

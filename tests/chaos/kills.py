@@ -2,24 +2,29 @@
 
     python -m tests.chaos.kills [--kills 100] [--seed 0]
 
-A small dataset's whole graph runs in a process that gets SIGKILL after a random time; then it is started
-again. After every kill each file that can be seen must be whole. A build that came to its end before its kill
-is followed by one of other raw rows, which replaces what is there. At last a build of the first rows may end:
-its assets must be those of a build that was never disturbed.
+A small dataset's whole graph runs in a process that gets SIGKILL at a random moment; then it is started
+again, half of the time after the raw rows were replaced by new ones. Moments are drawn within the step that
+was killed at its work least often so far, so that all steps have their share, however short they are. After
+every kill each file that can be seen must be whole. At last a build of the first rows may end: its assets
+must be those of a build that was never disturbed. All the while the system's clock is set to and fro by hours
+and years.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pyarrow.parquet as pq
@@ -32,8 +37,7 @@ from rl_assets.assets.provenance import code_digest
 from rl_assets.protocol import ShardManifest, read_shard
 from rl_assets.store import digest_file, read_manifest
 from tests.build import TRAIN, VAL, make_dataset, materialize, problem
-
-OTHER = [problem(number) for number in range(3, 9)]
+from tests.chaos.clock import jumps, restart_under_a_clock_that_can_be_set
 
 
 def dataset(root: Path, train: list[Any]) -> Dataset:
@@ -50,11 +54,13 @@ def dataset(root: Path, train: list[Any]) -> Dataset:
 
 def start(root: Path, work: Callable[[], bool]) -> int:
     """Do `work` in a process of its own group, which has all that this one has imported; its id."""
+    (root / "log.txt").write_text("")
     child = os.fork()
     if child:
         return child
     try:
         os.setsid()
+        sys.modules["__main__"] = ModuleType("__main__")  # what it spawns need not import this file again
         with (root / "log.txt").open("w") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
@@ -77,22 +83,48 @@ def require_success(root: Path, status: int) -> None:
     assert status == 0, (root / "log.txt").read_text()[-3000:]
 
 
-def finish(root: Path, train: list[Any]) -> float:
-    """Build undisturbed; the seconds it took."""
-    before = time.monotonic()
+BEGUN = re.compile(r'STEP_START - Started execution of step "toy__(\w+)"')
+ENDED = re.compile(r'STEP_SUCCESS - .* step "toy__(\w+)" in (?:(\d+)m)?([\d.]+)(ms|s)')
+BEFORE = "before the first step"
+
+
+def finish(root: Path, train: list[Any]) -> dict[str, float]:
+    """Build undisturbed; the seconds that each step took, and what came before the first one."""
+    begun = time.monotonic()
     require_success(root, os.waitpid(build(root, train), 0)[1])
-    return time.monotonic() - before
+    log = (root / "log.txt").read_text()
+    steps = {
+        name: 60 * int(minutes or 0) + float(number) / (1000 if unit == "ms" else 1)
+        for name, minutes, number, unit in ENDED.findall(log)
+    }
+    return {BEFORE: max(time.monotonic() - begun - sum(steps.values()), 0.1), **steps}
 
 
-def ended(root: Path, child: int, seconds: float) -> bool:
-    """Whether the process came to its end in time; if not, its whole group is killed."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def place(log: str) -> str:
+    """Where a build stood when it was killed: a step at its work, or what there is besides."""
+    begun = list(BEGUN.finditer(log))
+    if not begun:
+        return BEFORE
+    since = log[begun[-1].end() :]
+    if "STEP_SUCCESS" in since:
+        return "between two steps"
+    return "a step that finds nothing changed" if ": unchanged, nothing to do" in since else begun[-1][1]
+
+
+def ended(root: Path, child: int, step: str, seconds: float) -> bool:
+    """Whether the process came to its end by itself; if not, it was killed so many seconds into a step.
+
+    What it had started is killed with it.
+    """
+    deadline = None
+    while deadline is None or time.monotonic() < deadline:
+        if deadline is None and (step == BEFORE or step in BEGUN.findall((root / "log.txt").read_text())):
+            deadline = time.monotonic() + seconds
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             require_success(root, status)
             return True
-        time.sleep(0.005)
+        time.sleep(0.002)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return False
@@ -135,23 +167,26 @@ def assets(root: Path) -> dict[str, str]:
     }
 
 
-def storm(root: Path, seconds: float, kills: int, seed: int) -> dict[str, str]:
-    """Kill builds in `root` as often as asked, then build undisturbed; the digests of what is there then.
+def storm(root: Path, steps: dict[str, float], kills: int, seed: int) -> Counter[str]:
+    """Kill builds in `root` as often as asked, then build undisturbed; how many kills fell where.
 
     Args:
-        seconds: how long a build takes.
+        steps: the seconds that each step of a build takes.
     """
-    chance, rows = random.Random(seed), [TRAIN, OTHER]
-    done = 0
-    while done < kills:
-        if ended(root, build(root, rows[0]), chance.uniform(0, seconds)):
-            rows.reverse()
-        else:
-            done += 1
+    chance, found = random.Random(seed), Counter(dict.fromkeys(steps, 0))
+    rows = TRAIN
+    while found.total() < kills:
+        step = min(chance.sample(list(steps), len(steps)), key=found.__getitem__)
+        # How long a step takes differs by orders of magnitude: it may find much of its work done.
+        if not ended(root, build(root, rows), step, steps[step] * 10 ** chance.uniform(-3, 0)):
+            found[place((root / "log.txt").read_text())] += 1
         require_whole(root)
+        if chance.random() < 0.5:
+            first = chance.randrange(100, 900)
+            rows = [problem(number) for number in range(first, first + 6)]
     finish(root, TRAIN)
     require_whole(root)
-    return assets(root)
+    return found
 
 
 def leftovers(root: Path) -> list[str]:
@@ -174,27 +209,38 @@ def options(about: str | None, kills: int) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def report(kills: int, expected: dict[str, str], wrong: list[str]) -> NoReturn:
-    """Print what came of a storm, and end with status 1 where anything is wrong or little was built."""
-    sys.stdout.write("\n".join([f"{kills} kills, {len(expected)} files", *wrong]) + "\n")
+def report(where: Counter[str], expected: dict[str, str], wrong: list[str], *notes: str) -> NoReturn:
+    """Print what came of a storm, and end with status 1 where anything is wrong or little was built.
+
+    Args:
+        where: how many kills fell where.
+        notes: what else there is to say.
+    """
+    lines = [f"{where.total()} kills, {len(expected)} files"]
+    lines += [f"{number:4d}  {name}" for name, number in where.items()]
+    sys.stdout.write("\n".join([*lines, *notes, *wrong]) + "\n")
     sys.exit(bool(wrong or len(expected) < 20))
 
 
 def main() -> None:
     """Hold a storm against an undisturbed build in the same place."""
     arguments = options(__doc__, 100)
+    restart_under_a_clock_that_can_be_set()
     with tempfile.TemporaryDirectory(prefix="rl-assets-") as folder:
         root = Path(folder) / "project"
         root.mkdir()
         code_digest()  # kept by every process that is forked: sources may be edited meanwhile
-        seconds = finish(root, TRAIN)
+        steps = finish(root, TRAIN)
         expected = assets(root)
         shutil.rmtree(root)
         root.mkdir()
-        found = storm(root, seconds, arguments.kills, arguments.seed)
-        wrong = [f"differs: {path}" for path in differences(expected, found)]
+        with jumps(arguments.seed) as jumped:
+            found = storm(root, steps, arguments.kills, arguments.seed)
+        wrong = [f"differs: {path}" for path in differences(expected, assets(root))]
         wrong += [f"left over: {path}" for path in leftovers(root)]
-        report(arguments.kills, expected, wrong)
+        if arguments.kills >= 3 * len(steps):
+            wrong += [f"never killed: {step}" for step in steps if not found[step]]
+        report(found, expected, wrong, f"the clock was set {len(jumped)} times")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
     python -m tests.chaos.services [--kills 20] [--seed 0]
 
-Runs of a small dataset's whole graph are queued through the web server and started by the daemon. After a
-random time one of the two, or both, gets SIGKILL with everything that it started (code servers and runs), and
-is started again. Then one more run is launched, and its assets must be those of an undisturbed one.
+Runs of a small dataset's whole graph are queued through the web server and started by the daemon, under the
+settings of the project's dagster.yaml. Once a run is at work, after a random time, one of the two, or both,
+gets SIGKILL with everything that it started (code servers and runs), and is started again. Then one more run
+is launched. It must come to its turn, whatever became of the others; its assets must be those of an
+undisturbed one; and no run may be left that counts as in progress.
 """
 
 import os
@@ -12,30 +14,36 @@ import random
 import signal
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import dagster as dg
+import yaml
+from dagster._core.launcher.base import WorkerStatus
 
 from tests.build import TRAIN, VAL, write_jsonl
 from tests.chaos.kills import assets, differences, options, report, require_whole
 from tests.deployment import Deployment
-from tests.graphql import ask, wait_until
+from tests.graphql import ENDED, ask, runs, wait_until
 from tests.project import make_project
-from tests.server import wait_for_server
+from tests.server import ROOT, wait_for_server
 
-HOME = """
-telemetry: {enabled: false}
-run_coordinator:
-  module: dagster.core.run_coordinator
-  class: QueuedRunCoordinator
-"""
 LAUNCH = """mutation($run: ExecutionParams!) { launchRun(executionParams: $run) {
-  __typename ... on LaunchRunSuccess { run { runId } } } }"""
+  __typename ... on LaunchRunSuccess { run { runId } } ... on Error { message } } }"""
 STATUS = "query($run: ID!) { runOrError(runId: $run) { ... on Run { status } } }"
 SELECTOR = {
     "jobName": "toy_rebuild",
     "repositoryName": "__repository__",
     "repositoryLocationName": "toy_project",
 }
+
+
+def settings() -> dict[str, Any]:
+    """What the project's dagster.yaml says, but for the places of the history: that lies in DAGSTER_HOME."""
+    said: dict[str, Any] = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+    places = ("storage", "local_artifact_storage", "compute_logs")
+    return {name: value for name, value in said.items() if name not in places}
 
 
 class Served:
@@ -50,7 +58,7 @@ class Served:
             schedule={"enabled": False},
         )
         write_jsonl(project / "data/toy/train.jsonl", TRAIN + VAL)
-        (project / "home/dagster.yaml").write_text(HOME)
+        (project / "home/dagster.yaml").write_text(yaml.safe_dump(settings()))
         self.root = project
         self.deployment = Deployment(project, {"OMP_NUM_THREADS": "1"}, [])
         self.processes: dict[str, Any] = {}
@@ -67,47 +75,68 @@ class Served:
         """SIGKILL to processes and all that they started."""
         for name in names:
             process = self.processes.pop(name)
+            assert process.poll() is None, self.deployment.log(f"dagster-{name}").read_text()[-3000:]
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def step(self) -> str | None:
+        """The step that the process of a run is at."""
+        with dg.DagsterInstance.from_config(self.deployment.environment["DAGSTER_HOME"]) as history:
+            for run in history.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+                steps = history.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_START)
+                if steps and history.run_launcher.check_run_worker_health(run).status == WorkerStatus.RUNNING:
+                    return str(steps[-1].step_key).removeprefix("toy__")
+        return None
 
     def launch(self) -> str:
         """Queue a run; its id."""
 
-        def press() -> str | None:
-            answer = ask(self.deployment.address, LAUNCH, run={"selector": SELECTOR})["launchRun"]
-            return answer["run"]["runId"] if answer["__typename"] == "LaunchRunSuccess" else None
+        def press() -> dict[str, Any]:
+            answer: dict[str, Any] = ask(self.deployment.address, LAUNCH, run={"selector": SELECTOR})
+            return answer["launchRun"]
 
-        return wait_until("a launched run", press, 120)
+        launched = wait_until("a launched run", press, 120, lambda answer: "run" in answer)
+        return str(launched["run"]["runId"])
 
-    def finish(self, run: str) -> None:
+    def unended(self) -> list[dict[str, Any]]:
+        """The runs that have not come to an end."""
+        return [run for run in runs(self.deployment.address) if run["status"] not in ENDED]
+
+    def finish(self, run: str, seconds: float = 300) -> None:
         """Wait until the run has succeeded."""
 
-        def ended() -> str | None:
+        def look() -> str:
             status: str = ask(self.deployment.address, STATUS, run=run)["runOrError"]["status"]
-            return status if status in ("SUCCESS", "FAILURE", "CANCELED") else None
+            return status
 
-        status = wait_until("the run's end", ended, 300)
+        status = wait_until("the run's end", look, seconds, lambda status: status in ENDED)
         assert status == "SUCCESS", self.deployment.log("dagster-daemon").read_text()[-3000:]
 
 
-def storm(root: Path, kills: int, seed: int, seconds: float) -> dict[str, str]:
-    """Digests of the assets after so many kills and one run to the end.
+def storm(root: Path, kills: int, seed: int, seconds: float) -> Counter[str]:
+    """So many kills, and one run to the end; how many kills there were of what, at which step.
 
     Args:
         seconds: how long an undisturbed run takes.
     """
-    chance, served = random.Random(seed), Served(root)
+    chance, served, found = random.Random(seed), Served(root), Counter[str]()
     with served.deployment:
         served.start()
         for _ in range(kills):
             served.launch()
+            wait_until("a run at work", served.step, 120)
             time.sleep(chance.uniform(0, seconds))
-            served.kill(*chance.choice([("webserver",), ("daemon",), ("webserver", "daemon")]))
+            names = chance.choice([("webserver",), ("daemon",), ("webserver", "daemon")])
+            step = served.step() or "no step"
+            served.kill(*names)
+            found[f"{' and '.join(names)} at {step}"] += 1
             require_whole(root)
             served.start()
-        served.finish(served.launch())
+        served.finish(served.launch(), 300 + 60 * kills)
+        # Dagster gives a run three minutes from its launch to its start.
+        wait_until("the end of all runs", served.unended, 240, lambda left: not left)
     require_whole(root)
-    return assets(root)
+    return found
 
 
 def undisturbed(root: Path) -> tuple[dict[str, str], float]:
@@ -128,8 +157,8 @@ def main() -> None:
             (Path(folder) / name).mkdir()
         expected, seconds = undisturbed(Path(folder) / "calm")
         found = storm(Path(folder) / "storm", arguments.kills, arguments.seed, seconds)
-    wrong = [f"differs: {path}" for path in differences(expected, found)]
-    report(arguments.kills, expected, wrong)
+        wrong = [f"differs: {path}" for path in differences(expected, assets(Path(folder) / "storm"))]
+    report(found, expected, wrong)
 
 
 if __name__ == "__main__":

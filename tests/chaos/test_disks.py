@@ -4,19 +4,28 @@ import ctypes
 import os
 import re
 import resource
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rl_assets.assets.dataset import Dataset
+from rl_assets.contract import gate
 from tests.build import failure, materialize, problem, write_jsonl
-from tests.chaos.kills import assets, require_whole, start
+from tests.chaos.kills import assets, is_whole, leftovers, require_whole, start
+
+OTHER = [problem(number) for number in range(20, 30)]
 
 
-def outcome(dataset: Dataset, before: Callable[[], object]) -> str:
-    """Build in a process in which `before` was done; the message of the step that failed."""
+def outcome(dataset: Dataset, before: Callable[[], object], after: Callable[[], object] = bool) -> str:
+    """Build in a process in which `before` was done; the message of the step that failed.
+
+    Args:
+        after: done in the same process.
+    """
 
     def work() -> bool:
         before()
@@ -27,6 +36,7 @@ def outcome(dataset: Dataset, before: Callable[[], object]) -> str:
         data = (event.step_failure_data for event in result.all_events if event.is_step_failure)
         messages = [failed.error.to_string() for failed in data if failed.error]
         os.write(writer, "\n".join(messages).encode()[:60_000])
+        after()
         return not result.success
 
     reader, writer = os.pipe()
@@ -40,7 +50,10 @@ def outcome(dataset: Dataset, before: Callable[[], object]) -> str:
 
 
 def change_the_rows(dataset: Dataset) -> None:
-    write_jsonl(dataset.root / "data/toy/train.jsonl", [problem(number) for number in range(20, 30)])
+    write_jsonl(dataset.root / "data/toy/train.jsonl", OTHER)
+
+
+# --- disks -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1_000, 9_000, 13_000])
@@ -80,6 +93,86 @@ def drop_capabilities() -> None:
     ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
 
 
+class Mounts:
+    """File systems that only one process sees, and what it starts."""
+
+    NEWNS, NEWUSER = 0x20000, 0x10000000
+    READ_ONLY, REMOUNT, BIND, PRIVATE = 1, 32, 4096, 0x4000 | 1 << 18
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        user, group = os.getuid(), os.getgid()
+        if self._libc.unshare(self.NEWNS):
+            if self._libc.unshare(self.NEWNS | self.NEWUSER):
+                raise PermissionError("neither a superuser nor a user who may have a name space")
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+            Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+        self.mount("none", "/", "", self.PRIVATE, "")
+
+    def mount(self, source: str, target: str, kind: str, flags: int, options: str) -> None:
+        words = (source.encode(), target.encode(), kind.encode())
+        if self._libc.mount(*words, flags, options.encode()):
+            raise OSError(ctypes.get_errno(), f"mount {target}")
+
+    def small_disk(self, folder: Path, free: int) -> None:
+        """A disk of its own for a folder, with what the folder holds and so many bytes more."""
+        held = folder.with_name("held")
+        shutil.copytree(folder, held)
+        self.mount("none", str(folder), "tmpfs", 0, "")
+        shutil.copytree(held, folder, dirs_exist_ok=True)
+        found = os.statvfs(folder)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        self.mount("none", str(folder), "tmpfs", self.REMOUNT, f"size={used + free}")
+
+    def read_only(self, folder: Path) -> None:
+        self.mount(str(folder), str(folder), "", self.BIND, "")
+        self.mount("none", str(folder), "", self.BIND | self.REMOUNT | self.READ_ONLY, "")
+
+
+def may_mount() -> bool:
+    """Whether a process may have mounts of its own here."""
+    child = os.fork()
+    if not child:
+        try:
+            Mounts()
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+needs_mounts = pytest.mark.skipif(not may_mount(), reason="this system lets nobody mount")
+
+
+@needs_mounts
+@pytest.mark.parametrize("free", [0, 50_000])
+def test_a_disk_without_room(toy: Dataset, free: int) -> None:
+    """What the failed build left is looked at in its process, where the disk is."""
+    change_the_rows(toy)
+    before = assets(toy.root)
+
+    def look() -> None:
+        assert is_whole(toy.root)
+        assert before.keys() <= assets(toy.root).keys()
+        assert not leftovers(toy.root)
+
+    message = outcome(toy, lambda: Mounts().small_disk(toy.root / "data/storage", free), look)
+    assert re.search(r"No space left on device: '.*/data/storage/toy/.*'", message), message[:3000]
+
+
+@needs_mounts
+def test_a_disk_that_is_mounted_read_only(toy: Dataset) -> None:
+    change_the_rows(toy)
+    before = assets(toy.root)
+    message = outcome(toy, lambda: Mounts().read_only(toy.root / "data/storage"))
+    assert re.search(r"Read-only file system: '.*/data/storage.*'", message), message[:3000]
+    assert assets(toy.root) == before
+
+
+# --- raw files -------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -100,3 +193,35 @@ def test_a_raw_file_that_changes_after_its_scan(
     assert "data/toy/train.jsonl: found" in failure(result)
     assert says in failure(result)
     assert assets(toy.root) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda path: path.unlink(), "no such file any more"),
+        (lambda path: path.write_text(path.read_text() + "{}\n"), "written to while it was read"),
+        (lambda path: path.write_text(path.read_text()[:-40]), "written to while it was read"),
+        (lambda path: path.write_text(path.read_text().replace("29 + 29", "29 + 92")), "written to while"),
+    ],
+    ids=["vanishes", "grows", "shrinks", "is written over"],
+)
+def test_a_raw_file_that_changes_while_it_is_read(
+    toy: Dataset, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], says: str
+) -> None:
+    change_the_rows(toy)
+    raw, read_rows, before = toy.root / "data/toy/train.jsonl", gate.read_rows, assets(toy.root)
+
+    def change_after_a_row(path: str, *arguments: Any) -> Iterator[Any]:
+        for number, row in enumerate(read_rows(path, *arguments)):
+            if number == 1 and path.endswith("train.jsonl"):
+                change(raw)
+            yield row
+
+    monkeypatch.setattr(gate, "read_rows", change_after_a_row)
+    result = materialize(toy, "raw_files", "field_contract", "rejected_rows")
+    assert not result.success
+    assert "data/toy/train.jsonl: found" in failure(result)
+    assert says in failure(result)
+    after = assets(toy.root)
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    assert changed == {"toy/raw_files.json"}

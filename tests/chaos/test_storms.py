@@ -1,6 +1,8 @@
 """What killed builds and services leave: nothing half-written; in the end nothing is lost or doubled."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 
@@ -20,3 +22,5 @@ def test_what_was_killed_ends_in_the_assets_of_an_undisturbed_run(what: str, kil
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
     assert done.stdout.startswith(f"{kills} kills, ")
+    if what == "kills" and (sys.platform, platform.machine()) == ("linux", "x86_64"):
+        assert re.search("^the clock was set [1-9]", done.stdout, re.MULTILINE), done.stdout

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from rl_assets.checks.gate import require_passed
 from rl_assets.contract import REJECT_SCHEMA, reject
+from rl_assets.errors import InputError
 from rl_assets.prompts import LENGTH_FILTERED_SCHEMA
 from tests.checks.stores import bare_dataset, contract_row, evaluate, put, put_contract, the_check
 
@@ -52,7 +55,30 @@ def test_no_more_rows_are_unrenderable_than_may_be_rejected(
 def test_its_severity_is_that_of_the_reject_rate(tmp_path: Path, checks: Any, severity: str) -> None:
     check = the_check("length_filtered", "few_are_unrenderable")
     assert check.severity_in(bare_dataset(tmp_path, checks=checks)).value == severity
-    assert check.spec(bare_dataset(tmp_path, checks=checks)).blocking == (severity == "ERROR")
+
+
+@pytest.mark.parametrize("reject_rate", [{"max": 1.0}, {"severity": "warn"}])
+def test_where_all_rows_are_refused_the_run_stops_with_the_commonest_reason(
+    tmp_path: Path, reject_rate: dict[str, Any]
+) -> None:
+    dataset = store(tmp_path, 10, reject_rate=reject_rate)
+    check = the_check("length_filtered", "few_are_unrenderable")
+    findings = check.find(dataset)
+    assert findings.rows[0]["problem"].startswith(
+        "0 of 10 rows can be rendered with the policy p (10 are refused for the same reason, "
+        "render.template_error): the chat template refuses it: System role not supported. Take a policy"
+    )
+    assert check.spec(dataset).blocking
+    assert check.result(dataset, findings).severity == dg.AssetCheckSeverity.ERROR
+    with pytest.raises(InputError, match="0 of 10 rows can be rendered with the policy p"):
+        require_passed(dataset, ["length_filtered"])
+
+
+def test_where_some_rows_are_left_the_severity_is_kept(tmp_path: Path) -> None:
+    dataset = store(tmp_path, 9, reject_rate={"severity": "warn"})
+    check = the_check("length_filtered", "few_are_unrenderable")
+    result = check.result(dataset)
+    assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
 def test_every_cut_prompt_is_a_finding(tmp_path: Path) -> None:

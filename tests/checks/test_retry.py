@@ -8,33 +8,25 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
 from rl_assets.spec import DataToRolloutSpec
 from tests.build import BROKEN, definitions, make_dataset, problem, write_jsonl
 
-ASSETS = [
-    "raw_files",
-    "rejected_rows",
-    "field_contract",
-    "unrenderable_rows",
-    "overlong_rows",
-    "length_filtered",
-    "proto_shards",
-]
+TO_SHARDS = ASSETS[: ASSETS.index("proto_shards") + 1]
 GATE, SHARDS = "toy__length_filtered", "toy__proto_shards"
 
 
 def retried_job(root: str, spec: str) -> dg.JobDefinition:
     """The graph up to the shards of the dataset with this YAML; Dagster keeps one per argument."""
     dataset = Dataset(DataToRolloutSpec.model_validate_json(spec), Path(root))
-    job = dg.define_asset_job("toy_to_shards", selection=[dataset.key(name) for name in ASSETS])
+    job = dg.define_asset_job("toy_to_shards", selection=[dataset.key(name) for name in TO_SHARDS])
     return dg.Definitions.merge(definitions(dataset), dg.Definitions(jobs=[job])).resolve_job_def(job.name)
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    (tmp_path / "home").mkdir()
-    with dg.DagsterInstance.local_temp(str(tmp_path / "home")) as instance:
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
         yield instance
 
 
@@ -42,26 +34,30 @@ def write_yaml(root: Path, rows: Sequence[Any], **attributes: Any) -> None:
     (root / "spec.json").write_text(make_dataset(root, rows, **attributes).spec.model_dump_json())
 
 
-def execute(instance: dg.DagsterInstance, **how: Any) -> dg.JobExecutionResult:
-    """Run the job, as the dataset's YAML is now."""
-    root = Path(instance.root_directory).parent
+def execute(instance: dg.DagsterInstance, root: Path, **how: Any) -> dg.JobExecutionResult:
+    """Run the job, as the dataset's YAML in `root` is now."""
     job = dg.build_reconstructable_job(__name__, "retried_job", (str(root), (root / "spec.json").read_text()))
     return dg.execute_job(job, instance, **how)
 
 
-def from_failure(instance: dg.DagsterInstance, failed: dg.JobExecutionResult) -> dg.JobExecutionResult:
+def from_failure(
+    instance: dg.DagsterInstance, root: Path, failed: dg.JobExecutionResult
+) -> dg.JobExecutionResult:
     """The UI's "Re-execute from failure"."""
-    return execute(instance, reexecution_options=dg.ReexecutionOptions.from_failure(failed.run_id, instance))
+    how = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
+    return execute(instance, root, reexecution_options=how)
 
 
-def from_asset_failure(instance: dg.DagsterInstance, failed: dg.JobExecutionResult) -> dg.JobExecutionResult:
+def from_asset_failure(
+    instance: dg.DagsterInstance, root: Path, failed: dg.JobExecutionResult
+) -> dg.JobExecutionResult:
     """The UI's "From asset failure": Dagster itself says which assets that means."""
     run = instance.get_run_by_id(failed.run_id)
     assert run is not None
     assert run.execution_plan_snapshot_id is not None
     plan = instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id)
     assets, _ = instance.run_domain.get_keys_to_reexecute(failed.run_id, plan)
-    return execute(instance, asset_selection=sorted(assets))
+    return execute(instance, root, asset_selection=sorted(assets))
 
 
 def steps(result: dg.JobExecutionResult) -> list[str]:
@@ -83,7 +79,7 @@ def stopped_by_a_check(instance: dg.DagsterInstance, root: Path) -> dg.JobExecut
     rows = [problem(0), problem(1, data_source="nobody/scores")]
     severities = {"severities": {"data_source.unknown": "warning"}}
     write_yaml(root, rows, contract=severities)
-    failed = execute(instance)
+    failed = execute(instance, root)
     assert not failed.success
     assert evaluated(failed)["field_contract.scorer_known"] is False
     assert GATE not in steps(failed)
@@ -95,7 +91,7 @@ def test_from_failure_evaluates_the_check_again_and_goes_on_from_there(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     failed = stopped_by_a_check(instance, tmp_path)
-    retried = from_failure(instance, failed)
+    retried = from_failure(instance, tmp_path, failed)
     assert retried.success
     assert steps(retried)[0] == "toy__field_contract__checks"
     assert [step for step in steps(retried) if not step.endswith("__checks")] == [GATE, SHARDS]
@@ -105,7 +101,7 @@ def test_from_failure_evaluates_the_check_again_and_goes_on_from_there(
 
 def test_from_asset_failure_makes_the_asset_again_too(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     failed = stopped_by_a_check(instance, tmp_path)
-    retried = from_asset_failure(instance, failed)
+    retried = from_asset_failure(instance, tmp_path, failed)
     assert retried.success
     made = [step for step in steps(retried) if not step.endswith("__checks")]
     assert made == ["toy__field_contract", GATE, SHARDS]
@@ -120,7 +116,7 @@ def test_a_check_that_still_fails_stops_the_retry_as_well(
     spec = json.loads((tmp_path / "spec.json").read_text())
     spec["contract"]["known_data_sources"] = []
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    retried = from_failure(instance, failed)
+    retried = from_failure(instance, tmp_path, failed)
     assert not retried.success
     assert GATE not in steps(retried)
 
@@ -130,12 +126,12 @@ def test_mended_raw_files_need_the_whole_run_and_the_retry_says_so(
 ) -> None:
     """A retry does not look at the raw files again, since the step that does so had not failed."""
     write_yaml(tmp_path, [problem(0), BROKEN])
-    failed = execute(instance)
+    failed = execute(instance, tmp_path)
     assert not failed.success
     write_jsonl(tmp_path / "data/toy/train.jsonl", [problem(0), problem(1)])
     for retry in (from_failure, from_asset_failure):
-        retried = retry(instance, failed)
+        retried = retry(instance, tmp_path, failed)
         assert not retried.success
         (event,) = [event for event in retried.all_events if event.is_step_failure]
         assert "Scan the raw files again" in str(event.step_failure_data.user_failure_data)
-    assert execute(instance).success
+    assert execute(instance, tmp_path).success

@@ -5,6 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from rl_assets.checks.gate import require_passed
+from rl_assets.errors import InputError
 from rl_assets.rewards import SCORE_SCHEMA
 from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put, put_contract, the_check
 from tests.rewards.builders import reward_input, uid
@@ -57,6 +59,57 @@ def test_a_right_answer_that_cannot_score_is_warned_of(tmp_path: Path) -> None:
     ]
     check = the_check("field_contract", "perfect_answers_score")
     assert check.severity == dg.AssetCheckSeverity.WARN
+
+
+@pytest.mark.parametrize("body", ["raise ValueError('broken')", "return 'good'", "return {'reward': 1}"])
+def test_a_source_of_which_nothing_can_be_scored_stops_the_run_before_its_rollouts(
+    tmp_path: Path, body: str
+) -> None:
+    code = f"def compute_score(data_source, **_):\n    if data_source == 'mine': {body}\n    return 1.0"
+    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, code))
+    put_contract(dataset, contract_row(0), contract_row(1, data_source="mine"))
+    check = the_check("field_contract", "perfect_answers_score")
+    findings = check.find(dataset)
+    first, *others = findings.rows
+    assert (first["source_row"], len(others)) == (1, 2)
+    assert "found no score for any of the 1 tried rows of 'mine'" in first["problem"]
+    assert f"Correct compute_score of {tmp_path / 'reward.py'}" in first["problem"]
+    assert check.spec(dataset).blocking
+    assert check.result(dataset, findings).severity == dg.AssetCheckSeverity.ERROR
+    with pytest.raises(InputError, match="found no score for any of the 1 tried rows of 'mine'"):
+        require_passed(dataset, ["field_contract"])
+
+
+def test_a_source_of_which_something_scores_is_a_warning_or_what_the_yaml_says(tmp_path: Path) -> None:
+    code = "def compute_score(ground_truth, **_):\n    return 1.0 if ground_truth == 'a' else 'bad'"
+    reward = custom(tmp_path, code)
+    dataset = bare_dataset(tmp_path, reward=reward)
+    put_contract(dataset, contract_row(0, truth="a"), contract_row(1, truth="b"))
+    check = the_check("field_contract", "perfect_answers_score")
+    result = check.result(dataset)
+    assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
+    lenient = bare_dataset(
+        tmp_path, reward=reward, checks={"severities": {"perfect_answers_score": "warn"}}
+    )
+    put_contract(lenient, contract_row(1, truth="b"))
+    findings = check.find(lenient)
+    assert findings.fatal
+    assert check.result(lenient, findings).severity == dg.AssetCheckSeverity.WARN
+
+
+def test_ground_truths_of_another_kind_than_most_are_tried_and_warned_of(tmp_path: Path) -> None:
+    code = "def compute_score(solution_str, **_): return float(solution_str != '')"
+    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, code))
+    odd = {6: 72, 7: ["72"], 8: 7.5, 9: ""}
+    put_contract(dataset, *(contract_row(n, truth=odd.get(n, "72")) for n in range(10)))
+    check = the_check("field_contract", "perfect_answers_score")
+    findings = check.find(dataset)
+    assert findings.numbers["rows"] == 8  # five, a number, a list, and an empty text
+    assert [row["source_row"] for row in findings.rows] == [6, 8, 7]
+    assert findings.rows[0]["problem"].startswith(
+        "field `reward_model.ground_truth`: found a number, expected text, as 7 of 10 rows of"
+    )
+    assert check.result(dataset, findings).severity == dg.AssetCheckSeverity.WARN
 
 
 def test_rows_that_are_scored_elsewhere_are_not_tried(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 import rl_assets
+from rl_assets.cli.codes import codes_page
 from rl_assets.contract import CODES, ContractOptions, Finding
-from rl_assets.contract.codes import by_gravity, codes_page
+from rl_assets.contract.codes import by_gravity
 from rl_assets.errors import InputError
+from rl_assets.spec import DataToRolloutSpec
 from tests.conftest import ROOT
 from tests.contract.rows import judge, row
 
@@ -41,8 +44,7 @@ PATHS = {
 def test_every_code_has_a_rule_and_every_rule_a_code() -> None:
     built = {"reward_model.not_an_object", "extra_info.not_an_object"}
     named = named_in_code() - PATHS
-    # The linter's own code for long prompts, which are set aside and not rejected.
-    assert named - set(CODES) == {"prompt.overlong"}
+    assert named - set(CODES) == set()
     assert set(CODES) - named == built
 
 
@@ -53,6 +55,30 @@ def test_the_page_is_current() -> None:
 def test_every_code_is_on_the_page_once() -> None:
     page = codes_page()
     assert all(page.count(f"| `{code}`") == 1 for code in CODES)
+
+
+def settings(model: type[BaseModel], above: str = "") -> set[str]:
+    """The dotted path of every setting of a YAML."""
+    found = set()
+    for name, field in model.model_fields.items():
+        found.add(above + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found |= settings(field.annotation, f"{above}{name}.")
+    return found
+
+
+def test_a_setting_that_a_remedy_names_exists_and_is_named_with_its_section() -> None:
+    paths = settings(DataToRolloutSpec)
+    bare = {path.rsplit(".", 1)[-1] for path in paths if "_" in path} | ContractOptions.__dataclass_fields__.keys()
+    named = 0
+    for code, rule in CODES.items():
+        for quoted in re.findall(r"`([^`]+)`", rule.remedy):
+            setting = quoted.split(":")[0]
+            assert setting not in bare, f"{code}: `{setting}` without its section"
+            if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", setting):
+                assert setting in paths, f"{code}: there is no setting `{setting}`"
+                named += 1
+    assert named > 8
 
 
 def test_codes_are_dotted_lower_case_words() -> None:

@@ -57,6 +57,23 @@ def test_h4_media_inside_parts_are_looked_at(tmp_path: Path) -> None:
     ]
 
 
+def test_h4_parts_in_openais_form_come_out_in_verls(tmp_path: Path) -> None:
+    """verl hands `image_url` to a loader that takes a text, and drops the row when it holds an object."""
+    (tmp_path / "a.png").write_bytes(png())
+    text = {"type": "text", "text": "What?"}
+    verls = parts({"type": "image", "image": "a.png"}, text)
+    theirs = [
+        {"type": "image_url", "image_url": {"url": "a.png"}},
+        {"type": "image_url", "image_url": "a.png"},
+    ]
+    result = judge(tmp_path, *(parts(part, text) for part in theirs), verls)
+    assert accepted(result) == [verls] * 3
+    assert result.healed["parts_renamed"] == 2
+    detailed = {"type": "image_url", "image_url": {"url": "a.png", "detail": "low"}}
+    (kept,) = accepted(judge(tmp_path, parts(detailed, text)))
+    assert kept["prompt"][0]["content"][0] == {"type": "image", "image": "a.png", "detail": "low"}
+
+
 def test_h5_null_filled_parts_come_out_without_the_filling(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     whole = parts({"type": "image", "image": "a.png"}, {"type": "text", "text": "hi"})

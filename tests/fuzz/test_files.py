@@ -29,12 +29,26 @@ def fates(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("fate", "says"), [("time.sleep(60)", "Timeout"), ("bytes(child.ADDRESS_SPACE)", "MemoryError")]
+)
+def test_a_file_that_takes_too_long_or_too_much_ends_the_process(fate: str, says: str) -> None:
+    code = (
+        "import time; from tests.fuzz import child; child.SECONDS = 0.5; "
+        f"child.fate = lambda name, folder: {fate}; child.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "folder", "name"], cwd=ROOT, capture_output=True)
+    assert done.returncode == 1
+    assert says in done.stderr.decode()
+
+
 def test_damaged_files_are_read_or_refused_by_name(tmp_path: Path) -> None:
     names = mutated_files(0, 500, tmp_path)
     found = fates(tmp_path, names)
     assert list(found) == names
     refused = {name: fate["refused"] for name, fate in found.items() if "refused" in fate}
     assert [message for name, message in refused.items() if not message.startswith(f"{name}: ")] == []
+    assert {name: fate["peak"] for name, fate in found.items() if fate["peak"] > MEMORY_MIB} == {}
     assert len(refused) > 50
     assert sum(fate.get("accepted", 0) > 0 for fate in found.values()) > 50
     assert sum(fate.get("rejected", 0) > 0 for fate in found.values()) > 100

@@ -1,12 +1,15 @@
 """Ten thousand mutated rows: each is accepted or rejected with a reason; the accepted ones have a length."""
 
+import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.memory import peak_bytes
 from rl_assets.contract import CODES, ContractResult
 from rl_assets.prompts import PromptRenderer, filter_by_length
 from rl_assets.store import Table
@@ -14,7 +17,23 @@ from tests.contract.rows import run
 from tests.fuzz.rows import mutated_lines, strange_table
 
 LINES, TABLES, TABLE_ROWS = 8000, 200, 10
+SECONDS, MEMORY = 300, 1 << 30
 LENIENT = {"custom_scorer": True, "wrap_scalars": True, "parse_json": True, "reserved_columns": "prefix"}
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    """A test that hangs is stopped, and one that lets memory grow fails."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"a row takes more than the {SECONDS} seconds that all have together")
+
+    before, peak = signal.signal(signal.SIGALRM, stop), peak_bytes()
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    assert peak_bytes() - peak < MEMORY
 
 
 def require_a_reason_for_every_row(result: ContractResult, rows: Counter[str]) -> None:

@@ -113,6 +113,17 @@ def test_a_rows_own_tools_take_the_place_of_the_files(tmp_path: Path, renderer: 
     assert ["other" in text for text in texts] == [False, True, False]
 
 
+def test_an_argument_of_a_tool_call_is_no_medium(tmp_path: Path, renderer: PromptRenderer) -> None:
+    call = {"type": "function", "function": {"name": "draw", "arguments": {"type": "image"}}}
+    asked = [
+        {"role": "user", "content": "Draw."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "Done."},
+    ]
+    result = gate(tmp_path, contract(tmp_path, [problem(1, prompt=asked)]), renderer)
+    assert (places(result.kept), places(result.refused)) == ([0], [])
+
+
 def test_what_renders_to_nothing_is_refused(tmp_path: Path, policy: Path) -> None:
     silent = PromptRenderer(tokenizer_with(policy, "{% if false %}x{% endif %}"))
     result = gate(tmp_path, contract(tmp_path, ROWS[:1]), silent)
@@ -272,14 +283,14 @@ def test_without_the_fast_back_end_the_answer_is_the_same_and_the_log_says_what_
 
 def test_another_text_of_the_compiled_template_is_named(renderer: PromptRenderer, tmp_path: Path) -> None:
     wrong = replace(renderer)
-    render = wrong.template.render
-    wrong.template.render = lambda *arguments: render(*arguments) + "!"  # type: ignore[method-assign]
+    engine = wrong.template.interpreted
+    wrong.template.interpreted = lambda *arguments: engine(*arguments) + "!"  # type: ignore[method-assign]
     result = gate(tmp_path, contract(tmp_path, ROWS[:2]), wrong)
     assert result.slower == "the compiled chat template gives another text than apply_chat_template"
 
 
 def jobs(table: Table) -> list[Job]:
-    return [Job(batch, np.full(batch.num_rows, -1)) for batch in table.batches(size=3)]
+    return [Job.of(batch, np.full(batch.num_rows, -1)) for batch in table.batches(size=3)]
 
 
 def test_processes_give_the_same_in_the_same_order(tmp_path: Path, renderer: PromptRenderer) -> None:

@@ -1,9 +1,12 @@
 """Prompts with media: ids and tensors are those that the policy's own processor makes of them."""
 
 import io
+import json
 import logging
 import pickle
+import re
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +16,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.errors import InputError
 from rl_assets.prompts import PromptRenderer, filter_by_length
 from rl_assets.prompts.expansion import learn_expansion
 from rl_assets.prompts.media_decode import read_audio, read_video
-from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
+from rl_assets.prompts.multimodal import MOST_THREADS, MediaRenderer, load_media_renderer
+from rl_assets.store import Table
+from rl_assets.workers import threads_of_own
 from tests.build import problem, write_jsonl
 from tests.prompts import media, processors
 
@@ -270,11 +277,12 @@ RAISES = "{{ raise_exception('no images, please') }}"
             "without pictures",
         ),
         (
-            media.row("<image>", images=[{"path": "a.png", "max_pixels": 9}]),
+            media.row("<image>", images=[{"path": "a.png", "fps": 9}]),
             None,
             "render.media_error",
             "images[0]",
-            "max_pixels on one medium",
+            "fps on one image, for which the policy's Qwen2_5_VLProcessor has one setting for all: "
+            "data.mm_processor_kwargs",
         ),
         (
             media.row("<image>", images=["a.png"] * 2),
@@ -302,7 +310,7 @@ RAISES = "{{ raise_exception('no images, please') }}"
             DROPS_SYSTEM,
             "render.text_lost",
             "prompt[0].content",
-            "not rendered",
+            "not in the rendered prompt",
         ),
     ],
 )
@@ -329,6 +337,61 @@ def test_what_an_assistant_thought_earlier_may_be_left_out(load: Load) -> None:
     assert renderer.render([row])[0].error is None
 
 
+TOLD = "What does <image> show?"
+PART = {"type": "image"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        media.row([said("What does "), PART, said(" show?")], images=["a.png"]),
+        media.row([said(TOLD)], images=["a.png"]),
+        media.row([said("What does "), {"type": "image", "image": "a.png"}, said(" show?")]),
+        media.row(
+            [said("What does "), PART, {"type": "image", "path": "b.png"}, said("?")], images=["a.png"]
+        ),
+    ],
+)
+def test_placeholders_and_parts_are_two_ways_to_say_the_same(load: Load, row: dict[str, Any]) -> None:
+    renderer = load("qwen2_5_vl")
+    told = TOLD if "b.png" not in str(row) else "What does <image><image>?"
+    images = ["a.png", "b.png"][: told.count("<image>")]
+    assert renderer.render([row]) == renderer.render([media.row(told, images=images)])
+    assert renderer.render([row])[0].error is None
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "qwen3_vl"])
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_every_medium_has_its_run_and_every_text_its_place(
+    load: Load, kind: str, data: st.DataObject
+) -> None:
+    """Media side by side, in any turn and role, as placeholders and as parts; texts that are empty, blank,
+    said twice, or look like marks of a template."""
+    texts = st.sampled_from(["", " ", "a", "aa", "\n\na \n", "<|im_end|>\n", "<Image>", "é"])
+    pieces = st.lists(st.sampled_from(["<image>", "<video>"]) | texts, max_size=5)
+    prompt, images, videos, said_ = [], 0, 0, []
+    for number, turn in enumerate(data.draw(st.lists(pieces, min_size=1, max_size=3))):
+        role = data.draw(st.sampled_from(["system", "user", "tool"])) if number % 2 else "user"
+        images, videos = images + turn.count("<image>"), videos + turn.count("<video>")
+        said_ += [piece for piece in turn if piece not in ("<image>", "<video>")]
+        as_parts = [{"type": p[1:-1]} if p in ("<image>", "<video>") else said(p) for p in turn]
+        prompt.append({"role": role, "content": as_parts if data.draw(st.booleans()) else "".join(turn)})
+    row = media.row("", images=["a.png"] * images, videos=["v.mp4"] * videos) | {"prompt": prompt}
+    renderer = load(kind, mm_processor_kwargs={"fps": 1})
+    (rendered,) = renderer.render([row])
+    if not images and not videos:
+        return
+    assert rendered.ids is not None, rendered.error
+    text = renderer.processor.tokenizer.decode(rendered.ids)
+    runs = re.findall(r"(?:<\|image_pad\|>)+|(?:<\|video_pad\|>)+", text)
+    of_a_video = 2 if kind == "qwen3_vl" else 1  # Qwen3-VL has a run per pair of frames, each with its time
+    assert sum(run.startswith("<|image") for run in runs) == images
+    assert sum(run.startswith("<|video") for run in runs) == videos * of_a_video
+    for piece in said_:
+        assert piece in text
+
+
 def test_tools_are_rendered_and_a_row_may_bring_its_own(load: Load) -> None:
     def tool(name: str) -> list[dict[str, Any]]:
         return [{"type": "function", "function": {"name": name}}]
@@ -337,6 +400,55 @@ def test_tools_are_rendered_and_a_row_may_bring_its_own(load: Load) -> None:
     row = media.row("<image>?", images=["a.png"])
     for asked, name in ((row, "shared"), ({**row, "tools": tool("own")}, "own")):
         assert f'"name": "{name}"' in renderer.processor.tokenizer.decode(renderer.render([asked])[0].ids)
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "llava", "gemma3"])
+def test_bos_is_written_once(load: Load, root: Path, tmp_path: Path, kind: str) -> None:
+    """By the template, and not by the tokenizer too, which adds it to any text of its own accord."""
+    load(kind)
+    shutil.copytree(root / "policies" / kind, tmp_path / "policy")
+    backend = Tokenizer.from_file(str(tmp_path / "policy/tokenizer.json"))
+    bos = ("<|endoftext|>", processors.token_id("<|endoftext|>"))
+    backend.post_processor = TemplateProcessing(single=f"{bos[0]} $A", special_tokens=[bos])
+    backend.save(str(tmp_path / "policy/tokenizer.json"))
+    file = tmp_path / "policy/chat_template.jinja"
+    file.write_text(bos[0] + file.read_text())
+    renderer = PromptRenderer.load(tmp_path / "policy", root=root)
+    assert renderer.tokenizer("a")["input_ids"][0] == bos[1]
+    assert renderer.media is not None
+    row = media.row("<image>?", images=["a.png"])
+    (by_size,), (in_full, _) = renderer.media.render([row]), renderer.media.inputs(row)
+    (text,) = renderer.render([[{"role": "user", "content": "Hi"}]])
+    for ids in (by_size.ids, in_full, text.ids):
+        assert ids is not None
+        assert (ids[0], ids.count(bos[1])) == (bos[1], 1)
+
+
+def test_rows_are_worked_on_side_by_side_and_what_tokenizer_json_declares_does_no_harm(
+    load: Load, root: Path, tmp_path: Path
+) -> None:
+    load("qwen2_5_vl")
+    shutil.copytree(root / "policies/qwen2_5_vl", tmp_path / "policy")
+    backend = Tokenizer.from_file(str(tmp_path / "policy/tokenizer.json"))
+    backend.enable_padding(length=64)
+    backend.enable_truncation(8)
+    backend.save(str(tmp_path / "policy/tokenizer.json"))
+    renderer = load_media_renderer(tmp_path / "policy", root=root, mm_processor_kwargs={"fps": 1})
+    assert renderer is not None
+    threads: set[int] = set()
+    process = renderer._process
+
+    def seen(prompt: Any) -> Any:
+        threads.add(threading.get_ident())
+        return process(prompt)
+
+    renderer._process = seen  # type: ignore[method-assign]
+    rows = [media.row(f"<video>{'é' * n}", videos=["v.mp4"]) for n in range(24)]
+    rendered = renderer.render(rows)
+    assert threading.get_ident() not in threads
+    assert 1 <= len(threads) <= min(threads_of_own(), MOST_THREADS)
+    alone = load("qwen2_5_vl", mm_processor_kwargs={"fps": 1})
+    assert rendered == [alone.render([row])[0] for row in rows]
 
 
 def test_a_renderer_that_was_sent_to_another_process_renders_the_same(load: Load) -> None:
@@ -373,8 +485,84 @@ def test_the_digest_follows_the_bytes_of_the_media_and_the_settings(load: Load) 
     assert by_bytes == renderer.digest(media.row("<image>", images=[{"bytes": same.getvalue()}]))
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [media.row("<image>", images=["none.png"]), media.row("<image>", images=[{"path": "a.png", "fps": 1}])],
+)
+def test_what_was_measured_and_is_refused_now_is_an_error_in_the_same_words(
+    load: Load, broken: dict[str, Any]
+) -> None:
+    renderer = load("qwen2_5_vl")
+    (refused,) = renderer.render([broken])
+    for ask in (renderer.inputs, renderer.digest):
+        with pytest.raises(
+            InputError, match=r"row 3: field `images\[0\]`: found \[render.media_error\]"
+        ) as told:
+            ask(broken)
+        assert f"[{refused.code}] {refused.error} (uid u1)" in str(told.value)
+
+
+@pytest.mark.parametrize("where", ["processor", "tokenizer"])
+def test_rows_with_media_and_without_have_one_template(
+    load: Load, root: Path, tmp_path: Path, where: str
+) -> None:
+    """Some checkpoints keep it beside the processor alone, in a file that tokenizers do not read, and some in
+    the tokenizer's settings alone, which processors do not read."""
+    load("qwen2_5_vl")
+    folder = tmp_path / "policy"
+    shutil.copytree(root / "policies/qwen2_5_vl", folder)
+    template = "{{ 'mine: ' }}" + (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").unlink()
+    if where == "processor":
+        (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    else:
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_bytes()), "chat_template": template}))
+    renderer = PromptRenderer.load(folder, root=root)
+    assert renderer.media is not None
+    (text,) = renderer.render([[{"role": "user", "content": "Hi"}]])
+    (picture,) = renderer.media.render([media.row("<image>", images=["a.png"])])
+    for rendered in (text, picture):
+        assert renderer.tokenizer.decode(rendered.ids).startswith("mine: <|im_start|>user"), rendered
+
+
 def test_a_policy_without_a_processor_has_no_renderer(policy: Path, root: Path) -> None:
     assert load_media_renderer(policy, root=root) is None
+
+
+def contract(root: Path, name: str, rows: list[dict[str, Any]]) -> Table:
+    write_jsonl(root / f"data/{name}.jsonl", rows)
+    (root / name).mkdir()
+    manifest = scan_files([f"data/{name}.jsonl"], root=root)
+    return apply_contract(manifest, ContractOptions(), root=root, folder=root / name).accepted
+
+
+@pytest.mark.parametrize("truncation", ["left", "right", "middle"])
+def test_a_prompt_with_media_is_never_cut(load: Load, root: Path, truncation: Any) -> None:
+    """It would lose tokens of its media, or a text beside them: it is overlong, whole."""
+    load("qwen2_5_vl")
+    asked = [
+        problem(0, prompt=[{"role": "user", "content": "long " * 30}]),
+        problem(1, prompt=[{"role": "user", "content": "<image>" + "long " * 30}], images=["a.png"]),
+        problem(2, prompt=[{"role": "user", "content": [{"type": "image", "image": "c.png"}, said("?")]}]),
+        problem(3, prompt=[{"role": "user", "content": [PART, said("long " * 30)]}], images=["a.png"]),
+    ]
+    gate = filter_by_length(
+        contract(root, truncation, asked),
+        PromptRenderer.load(root / "policies/qwen2_5_vl", root=root),
+        max_prompt_length=50,
+        folder=root / truncation,
+        log=lambda _: None,
+        truncation=truncation,
+    )
+    assert [(row["source_row"], row["prompt_length"]) for row in gate.kept.rows()] == [(0, 50)]
+    whole = {row["source_row"]: row["prompt_ids"] for row in gate.overlong.rows()}
+    pads = {
+        number: list(ids or []).count(processors.token_id("<|image_pad|>")) for number, ids in whole.items()
+    }
+    # The third is within twice the limit; of the others the length is kept.
+    assert pads == {1: 0, 2: 30, 3: 0}
+    assert gate.refused.num_rows == 0
 
 
 def test_the_gate_sets_aside_rows_whose_media_a_text_policy_cannot_read(policy: Path, root: Path) -> None:
@@ -385,17 +573,11 @@ def test_the_gate_sets_aside_rows_whose_media_a_text_policy_cannot_read(policy: 
         problem(1, prompt=[{"role": "user", "content": "<image>?"}], images=["a.png"]),
         problem(2, prompt=[{"role": "user", "content": part}]),
     ]
-    write_jsonl(root / "data/gate.jsonl", rows)
-    folder = root / "gate"
-    folder.mkdir()
-    contract = apply_contract(
-        scan_files(["data/gate.jsonl"], root=root), ContractOptions(), root=root, folder=folder
-    )
     gate = filter_by_length(
-        contract.accepted,
+        contract(root, "gate", rows),
         PromptRenderer.load(policy, root=root),
         max_prompt_length=96,
-        folder=folder,
+        folder=root / "gate",
         log=lambda _: None,
     )
     refused = {row["source_row"]: (row["code"], row["path"]) for row in gate.refused.rows()}

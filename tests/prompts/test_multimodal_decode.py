@@ -56,7 +56,6 @@ def test_a_medium_is_found_in_each_of_its_forms(folder: Path) -> None:
         ({"image": "https://example.org/a.png"}, "under https, and none is fetched"),
         ({}, "nothing that can be opened"),
         ({"image": 7}, "nothing that can be opened"),
-        ({"image": "img/a b.png", "max_pixels": 9, "fps": 2}, "fps, max_pixels on one medium"),
     ],
 )
 def test_nothing_else_is_opened(folder: Path, part: dict[str, Any], reason: str) -> None:
@@ -124,6 +123,11 @@ def test_the_chosen_frames_of_a_video_are_decoded(tmp_path: Path) -> None:
     assert np.abs(frames.mean((1, 2, 3)) - [0, 100, 200]).max() < 5
     assert seen == {"total_num_frames": 24, "fps": 8.0, "height": 32, "width": 48, "duration": 3.0}
     assert about == {**seen, "frames_indices": [0, 10, 20]}
+
+
+def test_a_video_of_which_no_frame_is_chosen_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a video of 24 frames of which none is chosen"):
+        read_video(media.video(tmp_path / "v.mp4"), lambda _: [])
 
 
 def test_a_container_that_does_not_say_how_many_frames_it_holds_is_counted(tmp_path: Path) -> None:

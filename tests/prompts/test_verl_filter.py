@@ -15,4 +15,4 @@ def test_parity_with_verls_overlong_filter(tmp_path: Path) -> None:
         env={"HF_HOME": str(tmp_path)},
     )
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
-    assert result.stdout.count("PASSED ") == 14, result.stdout[-3000:]
+    assert result.stdout.count("PASSED ") == 17, result.stdout[-3000:]

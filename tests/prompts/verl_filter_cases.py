@@ -215,3 +215,24 @@ def test_exception_a_template_that_forbids_system_messages_drops_rows_in_verl(tm
     found, _ = agree(file, PromptRenderer(tokenizer_with(POLICY, GEMMA)))
     (refused,) = found.refused.rows()
     assert refused["message"] == "the chat template refuses it: System role not supported"
+
+
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        (QWEN, PARTS),
+        (LLAMA, PARTS),
+        (QWEN, [{"role": "developer", "content": "Be brief."}, *ask("2 + 2?")]),
+    ],
+    ids=["parts that are left out", "parts that are written as Python code", "a role that is left out"],
+)
+def test_exception_verl_keeps_prompts_that_lost_a_text(tmp_path: Path, template: str, prompt: Any) -> None:
+    """The policy would not see it: here they are refused."""
+    renderer = PromptRenderer(tokenizer_with(POLICY, template))
+    file = jsonl(tmp_path, rows([prompt]))
+    found, (kept, _) = ours(file, renderer), theirs(file, renderer.tokenizer)
+    assert (indices(found.kept), kept) == (set(), {0})
+    assert [row["code"] for row in found.refused.rows()] == ["render.text_lost"]

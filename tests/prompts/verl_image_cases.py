@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
-from rl_assets.prompts import PromptRenderer, filter_by_length
+from rl_assets.prompts import PromptRenderer, filter_by_length, load_tool_schemas
 from tests.prompts import processors
 
 LIMIT = 70
@@ -40,11 +40,11 @@ def png(height: int, width: int, mode: str = "RGB") -> bytes:
     return sink.getvalue()
 
 
-def row(number: int, content: str, images: Sequence[bytes]) -> dict[str, Any]:
+def row(number: int, content: str, images: Sequence[bytes], **settings: int) -> dict[str, Any]:
     return {
         "data_source": "hiyouga/geometry3k",
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}],
-        "images": [{"bytes": data, "path": None} for data in images],
+        "images": [{"bytes": data, "path": None, **settings} for data in images],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": str(number)},
         "extra_info": {"index": number},
@@ -53,7 +53,10 @@ def row(number: int, content: str, images: Sequence[bytes]) -> dict[str, Any]:
 
 def write(root: Path, rows: list[dict[str, Any]]) -> Path:
     """A parquet file as verl's own preprocessing of geometry3k writes it."""
-    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    settings = {name for row in rows for image in row["images"] for name in image} - {"bytes", "path"}
+    image = pa.struct(
+        [("bytes", pa.binary()), ("path", pa.string()), *((name, pa.int64()) for name in sorted(settings))]
+    )
     table = pa.Table.from_pylist(rows)
     at = table.schema.get_field_index("images")
     table = table.set_column(at, "images", pa.array([row["images"] for row in rows], pa.list_(image)))
@@ -158,6 +161,35 @@ def test_arguments_of_the_processor(tmp_path: Path, policy: Path) -> None:
     assert lengths[0] - lengths[1] == 16 - 4
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_pixels": 640},
+        {"min_pixels": 1280, "max_pixels": 1920},
+        {"min_pixels": 900},
+        {"resized_height": 24, "resized_width": 41},
+    ],
+)
+def test_sizes_that_an_image_asks_for(tmp_path: Path, policy: Path, settings: dict[str, int]) -> None:
+    sides = list(itertools.product((16, 23, 40, 44, 71), (24, 37, 52)))
+    rows = [row(number, QUESTION, [png(*side)], **settings) for number, side in enumerate(sides)]
+    plain = [row(number, QUESTION, [png(*side)]) for number, side in enumerate(sides)]
+    assert same(_made(tmp_path / "own"), policy, rows) != same(_made(tmp_path / "plain"), policy, plain)
+
+
+def test_tools_beside_images(tmp_path: Path, policy: Path) -> None:
+    rows = [row(0, QUESTION, [png(24, 32)]), row(1, "Find x.", [])]
+    file, tools = write(tmp_path, rows), tmp_path / "tools.yaml"
+    tools.write_text(
+        "tools: [{class_name: verl.tools.base_tool.BaseTool, config: {type: native}, tool_schema: {type: "
+        "function, function: {name: f, description: d, parameters: {type: object, properties: {}, required: "
+        "[]}}}}]"
+    )
+    lengths, _ = by_verl(file, policy, tool_config_path=str(tools))
+    assert by_us(file, policy, tools=load_tool_schemas(tools))[0] == lengths
+    assert lengths[0] > LIMIT + 50
+
+
 DROPPED = LIMIT + 1
 """The length that verl's filter gives a row that it cannot measure."""
 
@@ -200,6 +232,18 @@ def test_verl_drops_every_row_under_settings_with_an_object_in_them(tmp_path: Pa
     lengths, kept = by_us(file, policy, mm_processor_kwargs=settings)
     assert kept == [0]
     assert lengths[0] < DROPPED
+
+
+def test_verl_drops_rows_whose_parts_stand_for_the_media_of_a_column(tmp_path: Path, policy: Path) -> None:
+    """It counts placeholders in texts alone, finds none, and stops at a row with one image too many."""
+    told = row(0, QUESTION, [png(24, 32)])
+    told["prompt"] = told["prompt"][1:]
+    (tmp_path / "told").mkdir()
+    expected = same(tmp_path / "told", policy, [told])
+    parts = [{"type": "image"}, {"type": "text", "text": "Find x."}]
+    file = write(tmp_path, [{**told, "prompt": [{"role": "user", "content": parts}]}])
+    assert by_verl(file, policy) == ({0: DROPPED}, [])
+    assert by_us(file, policy) == (expected, [0])
 
 
 def _made(folder: Path) -> Path:

@@ -9,21 +9,11 @@ import pytest
 from rl_assets.errors import InputError
 from rl_assets.verl import to_verl
 from tests.protocol.batches import text_batch
-from tests.verl_wheel import ROOT, run_pytest, verl_site
+from tests.verl_wheel import ROOT, run_cases
 
 
 def test_parity_with_the_real_verl(tmp_path: Path) -> None:
-    cases = Path(__file__).with_name("parity_cases.py")
-    result = run_pytest(
-        "-q",
-        "-rA",
-        f"--basetemp={tmp_path / 'cases'}",
-        cases,
-        path=[verl_site()],
-        env={"HF_HOME": str(tmp_path)},
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count("PASSED ") == 8, result.stdout
+    run_cases(Path(__file__).with_name("parity_cases.py"), folder=tmp_path, passed=8)
 
 
 def test_without_verl_the_message_says_what_to_install() -> None:

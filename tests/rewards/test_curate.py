@@ -102,6 +102,18 @@ def test_a_limit_keeps_its_choice_when_other_rows_go() -> None:
     assert set(taken(curate(fewer, Selection(max_per_source=10), {}))) == first
 
 
+def test_only_train_prompts_are_left_out_for_what_they_quote_or_resemble() -> None:
+    text = "one two three four five six seven eight nine ten"
+    prompts = [prompt(0), prompt(1, split="val"), prompt(2, split="val"), prompt(3)]
+    texts = [(each["uid"], "something else" if each is prompts[3] else text) for each in prompts]
+    quoting = curate(prompts, Selection(contamination_ngram=5), {}, lambda: texts, [text])
+    assert taken(quoting) == [1, 2, 3]
+    assert [left.reason for left in quoting.left_out] == ["contaminated"]
+    resembling = curate(prompts, Selection(near_duplicates=0.9), {}, lambda: texts)
+    assert taken(resembling) == [1, 2, 3]
+    assert [left.reason for left in resembling.left_out] == ["near_duplicate"]
+
+
 def test_stages_count_what_is_left() -> None:
     curated = curate(
         [prompt(0), prompt(1, digest=bytes([0])), prompt(2, split="val")], Selection(max_per_source=1), {}

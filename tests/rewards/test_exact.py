@@ -1,5 +1,6 @@
 """Values that go into a Parquet column come out of `datasets` as they were."""
 
+import functools
 import json
 import tempfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.rewards.exact import common_type, survives_json, to_array
+from rl_assets.rewards.exact import survives_json, to_array, widened
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -22,6 +23,10 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=8,
 )
+
+
+def common_type(values: list[Any]) -> pa.DataType:
+    return functools.reduce(widened, values, pa.null())
 
 
 def loaded(folder: Path, values: list[Any]) -> list[Any]:

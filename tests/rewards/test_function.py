@@ -36,7 +36,7 @@ def test_a_file_or_a_module_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "name", "message"),
     [
-        ("nowhere.py", "compute_score", "FileNotFoundError"),
+        ("nowhere.py", "compute_score", "found no such file, expected the Python file"),
         ("pkg://no_such_module", "compute_score", "No module named 'no_such_module'"),
         ("pkg://json", "compute_score", "no function 'compute_score'"),
         ("README.md", "compute_score", "the name of a Python file ends in .py"),
@@ -53,6 +53,48 @@ def test_code_that_fails_is_refused_with_its_error(tmp_path: Path) -> None:
     path = write(tmp_path, "import no_such_module")
     with pytest.raises(InputError, match="No module named 'no_such_module'"):
         RewardFunction(path).load()
+
+
+def test_a_missing_name_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
+    path = write(tmp_path, "from json import loads\ndef score(**_): return 0\ndef grade(**_): return 0")
+    with pytest.raises(InputError, match="no function 'compute_score'.* there are: score, grade"):
+        RewardFunction(path).load()
+
+
+@pytest.mark.parametrize(
+    ("signature", "kwargs"),
+    [
+        ("data_source, solution_str, ground_truth, extra_info=None", {}),
+        ("solution_str, ground_truth, **_", {"rubric": "x"}),
+        ("**_", {}),
+        ("data_source, solution_str, ground_truth, extra_info, rubric", {"rubric": "x"}),
+    ],
+)
+def test_what_takes_its_arguments_by_name_is_loaded(
+    tmp_path: Path, signature: str, kwargs: dict[str, Any]
+) -> None:
+    path = write(tmp_path, f"def compute_score({signature}): return 0")
+    assert RewardFunction(path, kwargs=kwargs).load().__name__ == "compute_score"
+
+
+@pytest.mark.parametrize(
+    ("signature", "kwargs", "why"),
+    [
+        ("solution_str, ground_truth", {}, "unexpected keyword argument 'data_source'"),
+        ("data_source, solution_str, ground_truth, extra_info, rubric", {}, "missing a required argument"),
+        ("data_source, solution_str, ground_truth, extra_info", {"rubric": "x"}, "argument 'rubric'"),
+        ("data_source, solution_str, ground_truth, extra_info, /", {}, "positional"),
+    ],
+)
+def test_what_takes_other_arguments_is_refused(
+    tmp_path: Path, signature: str, kwargs: dict[str, Any], why: str
+) -> None:
+    path = write(tmp_path, f"def compute_score({signature}): return 0")
+    with pytest.raises(InputError, match=r"field `reward\.custom_reward_function\.name`") as refusal:
+        RewardFunction(path, kwargs=kwargs).load()
+    assert f"the function compute_score({signature})" in str(refusal.value)
+    assert why in str(refusal.value)
+    assert "expected a function (data_source, solution_str, ground_truth, extra_info)" in str(refusal.value)
 
 
 def test_its_digest_follows_its_code_name_and_arguments(tmp_path: Path) -> None:

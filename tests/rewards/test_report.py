@@ -123,7 +123,7 @@ def test_a_report_shows_numbers_side_by_side_and_the_movers() -> None:
     assert "| uid.invalid | 2 | – |  |" in lines
     assert "| train · math | 0.25 | 0.5 | +0.25 |" in lines
     assert "| train · math: mixed | 4 | 3 | −1 |" in lines
-    assert "| `a` | 0.00 → 1.00 | What is 1 \\| 1? | \\*\\*2\\*\\* \\<b\\> | 1 |" in lines
+    assert "| `a` | 0.00 → 1.00 | What is 1 \\| 1? | \\*\\*2\\*\\* &lt;b> | 1 |" in lines
 
 
 @pytest.mark.parametrize(

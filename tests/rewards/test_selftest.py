@@ -16,7 +16,7 @@ def row(truth: Any, source: str = "openai/gsm8k") -> dict[str, Any]:
 
 
 def problems(rows: list[dict[str, Any]], pool: ScorePool) -> list[tuple[Any, str]]:
-    return [(failing["ground_truth"], problem) for failing, problem in failing_answers(rows, pool)]
+    return [(failing.row["ground_truth"], failing.problem) for failing in failing_answers(rows, pool)]
 
 
 def custom(folder: Path, code: str) -> ScorePool:
@@ -56,6 +56,25 @@ def test_a_function_that_never_tells_right_from_nothing_is_found(tmp_path: Path)
 def test_a_function_that_fails_on_a_row_is_found_with_its_error(tmp_path: Path) -> None:
     pool = custom(tmp_path, "def compute_score(extra_info, **_): return extra_info['answer']")
     assert problems([row("72")], pool) == [("72", "the ground truth has no score: KeyError: 'answer'")]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("raise ValueError('broken')", "ValueError: broken"),
+        ("return 'good'", "no score: 'good'"),
+        ("return float('nan')", "no score: nan"),
+        ("return {'reward': 1.0}", "no score: a dict with the keys ['reward']"),
+        ("return 0 if solution_str == '' else 'good'", None),
+        ("return 1", None),
+    ],
+)
+def test_it_says_whether_anything_that_was_tried_has_a_score(
+    tmp_path: Path, body: str, error: str | None
+) -> None:
+    pool = custom(tmp_path, f"def compute_score(solution_str, **_): {body}")
+    (failing,) = failing_answers([row("72")], pool)
+    assert failing.error == error
 
 
 def test_a_function_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:

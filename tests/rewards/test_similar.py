@@ -20,28 +20,28 @@ OTHER = "A train leaves the station at noon and travels sixty miles in an hour a
 
 def test_a_prompt_with_one_word_changed_at_its_end_is_a_near_duplicate() -> None:
     texts = {"a": QUESTION, "b": OTHER, "c": QUESTION.replace("left", "gone")}
-    assert near_duplicates(["a", "b", "c"], texts, 0.8) == {"c": ("a", pytest.approx(14 / 16))}
-    assert near_duplicates(["a", "b", "c"], texts, 0.9) == {}
+    assert near_duplicates(texts.items(), 0.8) == {"c": ("a", pytest.approx(14 / 16))}
+    assert near_duplicates(texts.items(), 0.9) == {}
 
 
 def test_case_punctuation_and_spacing_make_no_difference() -> None:
     texts = {"a": QUESTION, "b": "  " + QUESTION.upper().replace(" ", ",\n") + "?!"}
-    assert near_duplicates(["a", "b"], texts, 1.0) == {"b": ("a", 1.0)}
+    assert near_duplicates(texts.items(), 1.0) == {"b": ("a", 1.0)}
 
 
 def test_the_order_says_which_one_stays() -> None:
     texts = {"a": QUESTION, "b": QUESTION}
-    assert list(near_duplicates(["b", "a"], texts, 0.8)) == ["a"]
+    assert list(near_duplicates(reversed(texts.items()), 0.8)) == ["a"]
 
 
 def test_prompts_of_a_few_words_are_compared_whole() -> None:
-    assert near_duplicates(["a", "b", "c"], {"a": "one two", "b": "one two", "c": "one three"}, 0.5) == {
+    assert near_duplicates({"a": "one two", "b": "one two", "c": "one three"}.items(), 0.5) == {
         "b": ("a", 1.0)
     }
 
 
 def test_prompts_without_words_are_nobodys_copy() -> None:
-    assert near_duplicates(["a", "b"], {"a": "?", "b": "!"}, 0.5) == {}
+    assert near_duplicates({"a": "?", "b": "!"}.items(), 0.5) == {}
 
 
 @settings(max_examples=20, deadline=None)
@@ -53,7 +53,7 @@ def test_what_is_found_is_as_similar_as_it_is_said_to_be(prompts: list[str]) -> 
         words = text.split()
         return {" ".join(words[start : start + 5]) for start in range(len(words) - 4)}
 
-    for copy, (first, similarity) in near_duplicates(list(texts), texts, 0.5).items():
+    for copy, (first, similarity) in near_duplicates(texts.items(), 0.5).items():
         one, other = shingles(texts[copy]), shingles(texts[first])
         assert similarity == pytest.approx(len(one & other) / len(one | other))
         assert similarity >= 0.5
@@ -62,20 +62,16 @@ def test_what_is_found_is_as_similar_as_it_is_said_to_be(prompts: list[str]) -> 
 def test_a_quotation_of_n_words_contaminates() -> None:
     texts = {"a": f"Please: {QUESTION}", "b": OTHER}
     quote = "so THIS: has seventeen sheep, and all but nine of them run."
-    assert contaminated(texts, texts, [quote], 9) == {"a": "has seventeen sheep and all but nine of them"}
-    assert contaminated(texts, texts, [quote], 11) == {}
+    assert contaminated(texts.items, [quote], 9) == {"a": "has seventeen sheep and all but nine of them"}
+    assert contaminated(texts.items, [quote], 11) == {}
 
 
 def test_an_instruction_in_many_prompts_is_no_quotation() -> None:
     rule = "think step by step and write the answer after four hashes at the end"
     texts = {str(number): f"{number} {rule}" for number in range(11)}
-    assert contaminated(texts, texts, [f"Another question. {rule}"], 8) == {}
+    assert contaminated(texts.items, [f"Another question. {rule}"], 8) == {}
     few = {key: texts[key] for key in list(texts)[:10]}
-    assert contaminated(few, few, [f"Another question. {rule}"], 8).keys() == few.keys()
-
-
-def test_only_the_prompts_that_are_asked_for_are_looked_at() -> None:
-    assert contaminated(["b"], {"a": QUESTION, "b": OTHER}, [QUESTION], 5) == {}
+    assert contaminated(few.items, [f"Another question. {rule}"], 8).keys() == few.keys()
 
 
 def test_a_prompts_text_is_that_of_its_messages(tmp_path: Path) -> None:
@@ -85,7 +81,7 @@ def test_a_prompts_text_is_that_of_its_messages(tmp_path: Path) -> None:
     ]
     with TableWriter(tmp_path / "rows.parquet", ROW_SCHEMA) as writer:
         writer.write_rows([contract_row(0, prompt=json.dumps(messages))])
-    assert prompt_texts(writer.table) == {uid(0): "Be brief.\nWhat is it?"}
+    assert list(prompt_texts(writer.table)) == [(uid(0), "Be brief.\nWhat is it?")]
 
 
 def test_a_benchmark_is_every_text_in_its_rows(tmp_path: Path) -> None:

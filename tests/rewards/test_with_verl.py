@@ -1,20 +1,9 @@
 """The real verl reads our reward inputs and training set, and its scorers agree with ours."""
 
-import re
 from pathlib import Path
 
-from tests.verl_wheel import ROOT, run_pytest, verl_site
+from tests.verl_wheel import run_cases
 
 
 def test_the_cases_that_need_verl_pass(policy: Path, tmp_path: Path) -> None:
-    cases = Path(__file__).with_name("verl_cases.py")
-    result = run_pytest(
-        "-q",
-        "-x",
-        f"--basetemp={tmp_path / 'cases'}",
-        cases,
-        path=[verl_site(), ROOT],
-        env={"HF_HOME": str(tmp_path)},
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert re.search(r"^17 passed", result.stdout, re.MULTILINE), result.stdout
+    run_cases(Path(__file__).with_name("verl_cases.py"), folder=tmp_path, passed=17)

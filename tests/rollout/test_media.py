@@ -1,6 +1,8 @@
 """Media at rollout: made when needed, let go afterwards, and held to the prompt that was measured."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,11 @@ import torch
 
 from rl_assets.errors import InputError
 from rl_assets.prompts.media_decode import read_audio, read_video
-from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
+from rl_assets.prompts.multimodal import MOST_THREADS, MediaRenderer, load_media_renderer
 from rl_assets.protocol import DataProto, MediaStore, collate_fn, read_shard, to_item, write_shard
 from rl_assets.protocol.item import build_messages
 from rl_assets.rollout import SamplingParams, generate_rollouts, load_policy
-from rl_assets.rollout.media import MediaInputs, with_media, without_media
+from rl_assets.rollout.media import MediaInputs, begin, in_turn, with_media, without_media
 from rl_assets.rollout.requests import Prompt, response_keys
 from rl_assets.verl import with_multi_modal_inputs
 from tests.prompts import media, processors
@@ -60,10 +62,10 @@ class Made:
     """Makes the same tensors again and again, and counts how often."""
 
     def __init__(self) -> None:
-        self.times = 0
+        self.times, self.thread = 0, 0
 
     def __call__(self) -> dict[str, torch.Tensor]:
-        self.times += 1
+        self.times, self.thread = self.times + 1, threading.get_ident()
         return {"pixel_values": torch.zeros(100, 100), "image_grid_thw": torch.tensor([[1, 4, 4]])}
 
 
@@ -83,6 +85,64 @@ def test_tensors_are_made_when_asked_for_and_only_small_ones_are_kept() -> None:
     assert make.times == 1
     assert inputs["pixel_values"].shape == (100, 100)
     assert make.times == 2
+
+
+def test_the_next_ones_are_made_while_one_is_in_use_and_none_is_kept() -> None:
+    makes = [Made() for _ in range(3 * MOST_THREADS)]
+    with ThreadPoolExecutor(2) as threads:
+        inputs = [MediaInputs(str(number), make, threads) for number, make in enumerate(makes)]
+        for number, one in enumerate(in_turn(inputs)):
+            assert one["image_grid_thw"].shape == (1, 3)
+            begun = [make.times for make in makes[number + MOST_THREADS :]]
+            assert not any(begun), "no more than so many are in memory"
+    assert [make.times for make in makes] == [1] * len(makes)
+    assert not {make.thread for make in makes} & {threading.get_ident()}
+    assert [one._made for one in inputs] == [None] * len(makes)
+    begin(inputs)
+    assert [make.times for make in makes] == [1] * len(makes), "what is known is not made again"
+
+
+def test_what_goes_wrong_in_another_thread_is_said_when_it_is_asked_for() -> None:
+    def fail() -> dict[str, torch.Tensor]:
+        raise InputError(found="another image", remedy="Put it back.")
+
+    with ThreadPoolExecutor(1) as threads:
+        inputs = MediaInputs("d", fail, threads)
+        inputs.begin()
+        with pytest.raises(InputError, match="another image"):
+            dict(inputs.items())
+
+
+def test_a_rollout_has_other_threads_make_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    media.picture().save(tmp_path / "data/a.png")
+    folder = processors.save_policy("llava", tmp_path / "policy")
+    renderer = load_media_renderer(folder, root=tmp_path)
+    assert renderer is not None
+    rows = [media.row("<image>" + "?" * number, images=["a.png"]) for number in range(12)]
+    for number, row in enumerate(rows):
+        row |= {"uid": f"u{number}", "reward_model": {"ground_truth": "4"}}
+        row["prompt_ids"] = renderer.render([row])[0].ids
+    made: list[tuple[str, int]] = []
+    inputs = MediaRenderer.inputs
+
+    def seen(self: MediaRenderer, row: dict[str, Any]) -> Any:
+        made.append((row["uid"], threading.get_ident()))
+        return inputs(self, row)
+
+    monkeypatch.setattr(MediaRenderer, "inputs", seen)
+    with load_policy(folder, device="cpu") as policy:
+        policy.verified = True  # the check of the first response makes its media again
+        generate_rollouts(
+            policy,
+            with_media(DataProto.from_single_dict(collate_fn([to_item(row) for row in rows])), renderer, "a"),
+            SamplingParams(n=2),
+            prompt_length=100,
+            response_length=2,
+            log=lambda _: None,
+        )
+    assert sorted(uid for uid, _ in made) == sorted(row["uid"] for row in rows)
+    assert threading.get_ident() not in {thread for _, thread in made}
 
 
 def test_rows_of_a_shard_get_what_their_media_give(shard: DataProto, renderer: MediaRenderer) -> None:

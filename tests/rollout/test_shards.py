@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_assets.protocol import ShardManifest, read_shard, write_shard
-from rl_assets.rollout import SamplingParams
+from rl_assets.rollout import SamplingParams, policy_fingerprint
 from rl_assets.rollout.shards import RolloutResult, roll_out_shards
 from tests.rollout import tiny
 
@@ -46,9 +46,9 @@ def test_an_unchanged_rebuild_generates_nothing_and_loads_no_policy(
     said: list[str] = []
     first = roll_out(prompts, tmp_path, llama_folder)
     again = roll_out(prompts, tmp_path, llama_folder, said)
-    assert (first.generated, again.generated) == (27, 0)
+    assert (first.stats.generated, again.stats.generated) == (27, 0)
     assert again.manifest == first.manifest
-    assert first.manifest.stamps == {"render": "r", "policy": first.policy_fingerprint}
+    assert first.manifest.stamps == {"render": "r", "policy": policy_fingerprint(llama_folder)}
     assert not any("loading" in line for line in said)
 
 
@@ -56,7 +56,7 @@ def test_of_a_changed_shard_only_the_new_rows_are_generated(tmp_path: Path, llam
     roll_out(prompt_shards(tmp_path / "prompts", SHARDS), tmp_path, llama_folder)
     changed = prompt_shards(tmp_path / "prompts", [[*IDS[:3], [50, 51, 52]], *SHARDS[1:]])
     result = roll_out(changed, tmp_path, llama_folder)
-    assert result.generated == 3
+    assert result.stats.generated == 3
     assert result.manifest.rows == 27
 
 
@@ -64,7 +64,7 @@ def test_other_parameters_are_other_shards_beside_the_first(tmp_path: Path, llam
     prompts = prompt_shards(tmp_path / "prompts", SHARDS)
     first = roll_out(prompts, tmp_path, llama_folder)
     other = roll_out(prompts, tmp_path, llama_folder, sampling={"train": SamplingParams(n=3, seed=1)})
-    assert other.generated == 27
+    assert other.stats.generated == 27
     for ref in (*first.manifest.shards, *other.manifest.shards):
         assert len(read_shard(tmp_path / "rollouts", ref)) == ref.rows
 
@@ -78,6 +78,7 @@ def test_two_devices_give_what_one_gives(tmp_path: Path, llama_folder: Path) -> 
     two = roll_out(prompts, other, llama_folder, said, devices=["cpu", "cpu"])
     for left, right in zip(one.manifest.shards, two.manifest.shards, strict=True):
         assert left == right
-    assert (two.generated, two.tokens) == (one.generated, one.tokens)
+    assert two.stats.generated_tokens == one.stats.generated_tokens
+    assert two.stats.generated == one.stats.generated
     assert sum("loading" in line for line in said) == 2
     assert all(line.startswith("[cpu] ") for line in said)
