@@ -1,6 +1,8 @@
 """A dataset that is cut along an axis: every partition has files, a store and verdicts of its own."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,3 +157,27 @@ def test_an_axis_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=message.replace("{", r"\{").replace("}", r"\}")):
         make_dataset(tmp_path, **{"data": FILES, **changes})
+
+
+def test_loading_and_running_say_nothing_of_what_dagster_may_still_change(tmp_path: Path) -> None:
+    """And of nothing else are warnings silenced: the last two are shown."""
+    code = f"""
+import warnings
+from pathlib import Path
+import dagster as dg
+import rl_assets.definitions
+from tests.test_partitions import *
+folder = Path({str(tmp_path)!r})
+job = definitions(partitioned(folder, folder)).resolve_implicit_global_asset_job_def()
+assert load(partition_by=STATIC, data=FILES)
+files = [dg.AssetKey(["toy", "raw_files"])]
+assert job.execute_in_process(partition_key="v2", asset_selection=files, raise_on_error=False).success
+warnings.warn("this is currently in preview, says another", UserWarning)
+warnings.warn("this argument does nothing", dg.PreviewWarning)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shown = [line for line in done.stderr.splitlines() if "Warning" in line]
+    assert len(shown) == 2, shown
+    assert "says another" in shown[0]
+    assert "does nothing" in shown[1]

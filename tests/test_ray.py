@@ -1,9 +1,10 @@
 """The same work on a real Ray cluster of several nodes on loopback: same bytes, whoever dies."""
 
 import os
+import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from rl_assets.assets.dataset import Dataset
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
 from rl_assets.workers import AUTO, CLUSTER, spread
-from tests.build import TRAIN, VAL, make_dataset, materialize
+from tests.build import materialize
 from tests.project import BIN, make_project, run
 
 ray = pytest.importorskip("ray", reason="pip install 'rl-assets[ray]'")
@@ -25,8 +27,8 @@ ON_THE_CLUSTER = ("length_filtered", "proto_shards", "rollouts", "reward_scores"
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """A cluster of two nodes with a core each, named in the environment."""
+def nodes(toy_run: tuple[Dataset, dg.ExecuteInProcessResult]) -> Iterator[Any]:
+    """A cluster of two nodes with a core each, named in the environment after `toy_run` was made."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -119,9 +121,10 @@ def _parent(process: int) -> int:
 
 
 @contextmanager
-def one_of_every_step_is_killed() -> Iterator[list[int]]:
-    """The first worker of every step that is seen at work is killed; gives their process ids."""
-    killed: list[int] = []
+def workers_are_killed(steps: Collection[str]) -> Iterator[list[str]]:
+    """Of each of the steps (in `ON_THE_CLUSTER`), the first worker that is seen at work is killed; gives the
+    steps whose workers were seen."""
+    seen: list[str] = []
     over = threading.Event()
 
     def watch() -> None:
@@ -131,55 +134,52 @@ def one_of_every_step_is_killed() -> Iterator[list[int]]:
             busy = [process for process, works in now.items() if works]
             # The other workers of a step, and the one that takes the place of the killed, are left alone.
             if busy and not known & now.keys():
-                os.kill(busy[0], signal.SIGKILL)
-                killed.append(busy[0])
+                seen.append(ON_THE_CLUSTER[len(seen)])
+                if seen[-1] in steps:
+                    os.kill(busy[0], signal.SIGKILL)
             if busy:
                 known |= now.keys()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield killed
+        yield seen
     finally:
         over.set()
         watcher.join()
 
 
-def run_of(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Runs a small graph: the data version of every asset, and what every step said of Ray."""
-    dataset = make_dataset(
-        folder, TRAIN, VAL, checks={"reject_rate": {"max": 0.5}}, shards={"count": 2}, rollout={"n": 2}
-    )
-    with dg.instance_for_test() as instance:
-        result = materialize(dataset, instance=instance)
-        assert result.success
-        said = {
-            str(event.step_key).removeprefix("toy__"): event.user_message
-            for event in instance.all_logs(result.run_id)
-            if "ray: " in event.user_message
-        }
-    materialized = result.get_asset_materialization_events()
-    versions = {
+def versions(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    """Data version of every asset of a run."""
+    return {
         event.asset_key.path[-1]: event.step_materialization_data.materialization.tags["dagster/data_version"]
-        for event in materialized
+        for event in result.get_asset_materialization_events()
         if event.asset_key
     }
-    return versions, said
 
 
 def test_the_whole_graph_gives_what_one_machine_gives_whichever_workers_die(
-    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy_run: tuple[Dataset, dg.ExecuteInProcessResult],
+    cluster: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The first batches are rendered where the step runs; the others go to the cluster.
+    local, here = toy_run
+    shutil.copytree(local.root / "data/toy", tmp_path / "data/toy")
+    # The first two batches are rendered where the step runs; the others go to the cluster.
     monkeypatch.setattr("rl_assets.prompts.length._BATCH_ROWS", 2)
-    with one_of_every_step_is_killed() as killed:
-        there, said = run_of(tmp_path / "cluster")
+    with dg.instance_for_test() as instance:
+        with workers_are_killed({"length_filtered", "rollouts"}) as seen:
+            there = materialize(Dataset(local.spec, tmp_path), instance=instance)
+        said = {
+            str(event.step_key).removeprefix("toy__"): event.user_message
+            for event in instance.all_logs(there.run_id)
+            if event.user_message.startswith("ray: ")
+        }
+    assert there.success
     assert said == dict.fromkeys(ON_THE_CLUSTER, f"ray: 2 workers at {cluster}")
-    assert len(killed) == len(ON_THE_CLUSTER)
-    monkeypatch.delenv(CLUSTER)
-    here, said = run_of(tmp_path / "here")
-    assert said == {}
-    assert there == here
+    assert tuple(seen) == ON_THE_CLUSTER
+    assert versions(there) == versions(here)
 
 
 def test_a_step_can_be_a_job_of_the_cluster(

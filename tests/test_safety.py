@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from dagster.components.testing.utils import create_defs_folder_sandbox
+from pydantic import ValidationError
 
 from rl_assets import DataToRollout
 from rl_assets.assets.dataset import Dataset
@@ -402,6 +403,9 @@ def test_a_value_of_the_environment_is_not_repeated_where_it_is_no_setting(
     shown = "".join(traceback.format_exception(refused.value))
     assert "rollout.seed" in shown
     assert SECRET not in shown
+    with pytest.raises(ValidationError, match=r"rollout\.seed") as refused:
+        DataToRolloutSpec.model_validate(attributes(rollout={"seed": SECRET}))
+    assert SECRET not in str(refused.value)
 
 
 def test_credentials_in_the_storages_address_are_refused_and_not_repeated(

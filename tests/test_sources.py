@@ -17,7 +17,7 @@ from rl_assets.store import storage_root
 from tests.build import failure, make_dataset
 from tests.small import save_small_policy
 
-SCORE = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n    return 1\n"
+SCORE = "def compute_score(data_source, solution_str, ground_truth, extra_info, token=None):\n    return 1\n"
 TOOLS = """
 tools:
 - class_name: anything
@@ -117,7 +117,7 @@ def test_one_that_is_missing_is_named(dataset: Dataset, name: str, file: str) ->
     [
         (None, "path", "no such file"),
         ("def score(**_): return 0", "name", "no function 'compute_score'"),
-        ("def compute_score(solution_str, ground_truth): return 0", "name", "cannot be called as scorers are"),
+        ("def compute_score(solution_str, ground_truth): return 0", "name", "which cannot be called"),
         ("import os; os._exit(3)", "path", "code that ends its process"),
     ],
     ids=["no file", "another name", "other arguments", "dies"],

@@ -16,7 +16,14 @@ from rl_assets.rewards.selftest import Failing, failing_answers
 
 _SAMPLE, _CUSTOM_SAMPLE = 1000, 5
 _COLUMNS = [*PLACE, "data_source", "reward_model", "extra_info"]
-_KINDS = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+_KINDS = {
+    str: "text",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
 
 
 def _scorer_known(dataset: Dataset) -> Findings:
@@ -70,8 +77,8 @@ def _never_scored(dataset: Dataset, first: Failing, tried: int) -> str:
     return (
         f"field `reward.custom_reward_function`: found no score for any of the {tried} tried rows of "
         f"{first.row['data_source']!r} ({shown(dataset, first.error or '')}), expected a finite number, or a "
-        f"dict with `score`, within {dataset.spec.reward.compute_score_timeout:g} s. Correct {scorer}, or list "
-        "the source in contract.known_data_sources where its responses are scored elsewhere"
+        f"dict with `score`, within {dataset.spec.reward.compute_score_timeout:g} s. Correct {scorer}, or "
+        "list the source in contract.known_data_sources where its responses are scored elsewhere"
     )
 
 
@@ -168,8 +175,8 @@ CHECKS = [
         "perfect_answers_score",
         "The ground truth, written as a perfect answer, scores the maximum (with a reward function of your "
         f"own: more than an empty response). Up to {_SAMPLE:,} rows of every `data_source` are tried, and "
-        f"{_CUSTOM_SAMPLE} with a function of your own, one of each kind of ground truth among them; the kinds "
-        "must not be mixed then. Where nothing that was tried of a source has a score, the run stops.",
+        f"{_CUSTOM_SAMPLE} with a function of your own, and one of each kind of ground truth, which must not "
+        "be mixed then. Where nothing that was tried of a source has a score, the run stops.",
         _perfect_answers_score,
         dg.AssetCheckSeverity.WARN,
         may_be_fatal=True,

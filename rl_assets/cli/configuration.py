@@ -27,8 +27,8 @@ def configuration_page() -> str:
     parts = [
         "# The keys of a defs.yaml",
         "They stand below `attributes:` in `rl_assets/defs/<dataset>/defs.yaml`. Needed are `dataset`, "
-        "`data` with `train_files` or `val_files`, and `policy` with `path`. A key that is not here is refused with "
-        "its file and line.",
+        "`data` with `train_files` or `val_files`, and `policy` with `path`. A key that is not here is "
+        "refused with its file and line.",
         "This page is made from `rl_assets/spec.py` by `rl-assets configuration`.",
     ]
     for path, model in _blocks(models):

@@ -3,13 +3,26 @@
 In a user's text they would be read as control tokens and not as text, so the field contract refuses them.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
+
+import msgspec
 
 from rl_assets.contract.media import PLACEHOLDERS
 
 _WORDS = ("image", "video", "audio", "vision")
+
+
+class _AddedToken(msgspec.Struct):
+    content: str
+    id: int
+    special: bool = False
+
+
+class _Tokenizer(msgspec.Struct):
+    """What is read of a tokenizer.json; its vocabulary, which is most of it, is passed over."""
+
+    added_tokens: list[_AddedToken] = []
 
 
 def media_tokens(special: Iterable[str]) -> tuple[str, ...]:
@@ -41,7 +54,7 @@ def _marks_media(token: str) -> bool:
 
 def _special_tokens(folder: Path) -> dict[str, int]:
     try:
-        added = json.loads((folder / "tokenizer.json").read_bytes()).get("added_tokens", [])
-        return {token["content"]: token["id"] for token in added if token.get("special")}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        tokenizer = msgspec.json.decode((folder / "tokenizer.json").read_bytes(), type=_Tokenizer)
+    except (OSError, msgspec.MsgspecError):
         return {}
+    return {token.content: token.id for token in tokenizer.added_tokens if token.special}

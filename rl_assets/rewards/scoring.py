@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -103,7 +103,7 @@ class ScorePool:
 
         try:
             refusal = loading.result(_LOAD_SECONDS)
-        except (TimeoutError, ProcessExpired) as error:
+        except (TimeoutError, ProcessExpired, BrokenExecutor) as error:
             raise InputError(
                 file=self.function.path,
                 field="reward.custom_reward_function.path",

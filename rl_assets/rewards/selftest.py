@@ -36,9 +36,7 @@ _FORMS = (
 )
 
 
-def failing_answers(
-    rows: Iterable[Mapping[str, Any]], pool: ScorePool
-) -> Iterator[Failing]:
+def failing_answers(rows: Iterable[Mapping[str, Any]], pool: ScorePool) -> Iterator[Failing]:
     """The rows whose right answer does not score, each with what it scored instead.
 
     With a built-in scorer the answer is written as that scorer reads it, and scores the maximum. How a

@@ -131,6 +131,24 @@ def test_a_check_that_fails_stops_the_run_before_the_next_asset(tmp_path: Path) 
     assert "1 rows of 'nobody/scores'" in failure(materialize(dataset, *GATE))
 
 
+def test_the_log_and_the_step_say_what_does_not_pass(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [problem(0), *(problem(n, data_source=f"nobody/{n}") for n in range(1, 6))]
+    unknown = {"severities": {"data_source.unknown": "warning"}}
+    dataset = make_dataset(tmp_path, rows, contract=unknown)
+    result = materialize(dataset, "raw_files", "rejected_rows", "field_contract")
+    first, *quoted, last = failure(result).splitlines()
+    assert first == "the check scorer_known on field_contract does not pass: 5 problems"
+    assert [line.partition(": ")[0] for line in quoted] == [
+        f"  data/toy/train.jsonl, row {n}" for n in (1, 2, 3)
+    ]
+    assert "no built-in scorer reads it" in quoted[0]
+    assert "Name a reward.custom_reward_function" in quoted[0]
+    assert last == "  and 2 more: the check's table in the UI"
+    assert failure(result) in capfd.readouterr().err
+
+
 def test_with_severity_warn_the_failure_is_shown_and_the_run_goes_on(tmp_path: Path) -> None:
     dataset = make_dataset(
         tmp_path,

@@ -10,7 +10,15 @@ from rl_assets.checks.gate import require_passed
 from rl_assets.contract import REJECT_SCHEMA, reject
 from rl_assets.errors import InputError
 from rl_assets.prompts import LENGTH_FILTERED_SCHEMA
-from tests.checks.stores import bare_dataset, contract_row, evaluate, put, put_contract, the_check
+from tests.checks.stores import (
+    bare_dataset,
+    contract_row,
+    evaluate,
+    put,
+    put_contract,
+    the_check,
+    the_others_warn,
+)
 
 REFUSED = [("render.template_error", "prompt", "the chat template refuses it: System role not supported")]
 
@@ -61,7 +69,8 @@ def test_its_severity_is_that_of_the_reject_rate(tmp_path: Path, checks: Any, se
 def test_where_all_rows_are_refused_the_run_stops_with_the_commonest_reason(
     tmp_path: Path, reject_rate: dict[str, Any]
 ) -> None:
-    dataset = store(tmp_path, 10, reject_rate=reject_rate)
+    others = the_others_warn("few_are_unrenderable")
+    dataset = store(tmp_path, 10, reject_rate=reject_rate, **others)
     check = the_check("length_filtered", "few_are_unrenderable")
     findings = check.find(dataset)
     assert findings.rows[0]["problem"].startswith(

@@ -8,7 +8,16 @@ import pytest
 from rl_assets.checks.gate import require_passed
 from rl_assets.errors import InputError
 from rl_assets.rewards import SCORE_SCHEMA
-from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put, put_contract, the_check
+from tests.checks.stores import (
+    bare_dataset,
+    contract_row,
+    evaluate,
+    problems,
+    put,
+    put_contract,
+    the_check,
+    the_others_warn,
+)
 from tests.rewards.builders import reward_input, uid
 
 
@@ -66,7 +75,8 @@ def test_a_source_of_which_nothing_can_be_scored_stops_the_run_before_its_rollou
     tmp_path: Path, body: str
 ) -> None:
     code = f"def compute_score(data_source, **_):\n    if data_source == 'mine': {body}\n    return 1.0"
-    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, code))
+    others = the_others_warn("perfect_answers_score")
+    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, code), checks=others)
     put_contract(dataset, contract_row(0), contract_row(1, data_source="mine"))
     check = the_check("field_contract", "perfect_answers_score")
     findings = check.find(dataset)
@@ -88,9 +98,7 @@ def test_a_source_of_which_something_scores_is_a_warning_or_what_the_yaml_says(t
     check = the_check("field_contract", "perfect_answers_score")
     result = check.result(dataset)
     assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
-    lenient = bare_dataset(
-        tmp_path, reward=reward, checks={"severities": {"perfect_answers_score": "warn"}}
-    )
+    lenient = bare_dataset(tmp_path, reward=reward, checks={"severities": {"perfect_answers_score": "warn"}})
     put_contract(lenient, contract_row(1, truth="b"))
     findings = check.find(lenient)
     assert findings.fatal

@@ -57,7 +57,7 @@ def test_code_that_fails_is_refused_with_its_error(tmp_path: Path) -> None:
 
 def test_a_missing_name_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
     path = write(tmp_path, "from json import loads\ndef score(**_): return 0\ndef grade(**_): return 0")
-    with pytest.raises(InputError, match="no function 'compute_score'.* there are: score, grade"):
+    with pytest.raises(InputError, match=r"no function 'compute_score'.* there are: score, grade"):
         RewardFunction(path).load()
 
 
