@@ -13,7 +13,7 @@ _HANDED_ON = ("RL_ASSETS_STORAGE", CLUSTER, "PYTHONPATH", "HF_HOME", "HF_HUB_OFF
 
 
 def step_executor() -> dg.ExecutorDefinition:
-    """One process for all steps of a run, or a Ray job for each (`pip install 'rl-assets[ray]'`).
+    """One process for all steps of a run, or a Ray job for each (`pip install -e '.[ray]'`).
 
     The graph of a dataset is a line, so on one machine a process for every step would only add start-ups.
     """

@@ -3,11 +3,14 @@
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_assets.contract import ContractOptions, ContractResult, apply_contract, scan_files
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.media_tokens import media_tokens
+
+if TYPE_CHECKING:
+    from rl_assets.prompts import PromptRenderer
 
 OVERLONG = "prompt.overlong"
 
@@ -36,19 +39,19 @@ def lint(
     options: ContractOptions,
     *,
     val_files: list[str] | None = None,
-    tokenizer: str | None = None,
+    renderer: "PromptRenderer | None" = None,
     max_prompt_length: int | None = None,
     root: Path | None = None,
 ) -> Report:
     """Judge the rows of `files`; nothing is written.
 
     Args:
-        tokenizer: renders the accepted rows too, where one is named; a row that its template refuses is
+        renderer: renders the accepted rows too, where there is one; a row that its template refuses is
             rejected, and one longer than `max_prompt_length` is warned of.
         root: what relative paths start from, by default the current folder.
 
     Raises:
-        InputError: a file or the tokenizer cannot be read.
+        InputError: a file cannot be read.
     """
     root = root or Path.cwd()
     manifest = scan_files(files, val_files, root=root)
@@ -62,8 +65,8 @@ def lint(
             for warned in found
         ]
         accepted = result.accepted_rows
-        if tokenizer is not None:
-            refused, overlong = _render(result, tokenizer, max_prompt_length, folder, options.has_processor)
+        if renderer is not None:
+            refused, overlong = _render(result, renderer, max_prompt_length, folder, options.has_processor)
             accepted -= len({(issue.file, issue.row) for issue in refused})
             rejected += refused
             warnings += overlong
@@ -86,15 +89,19 @@ def place(issue: Issue) -> tuple[str, int]:
 
 
 def _render(
-    result: ContractResult, tokenizer: str, max_prompt_length: int | None, folder: Path, has_processor: bool
+    result: ContractResult,
+    renderer: "PromptRenderer",
+    max_prompt_length: int | None,
+    folder: Path,
+    has_processor: bool,
 ) -> tuple[list[Issue], list[Issue]]:
     """Rows that the chat template refuses, and rows whose prompt is too long."""
-    from rl_assets.prompts import PromptRenderer, filter_by_length
+    from rl_assets.prompts import filter_by_length
 
     limit = max_prompt_length or 1 << 30
     gate = filter_by_length(
         result.accepted,
-        PromptRenderer.load(tokenizer),
+        renderer,
         max_prompt_length=limit,
         folder=folder,
         log=lambda line: None,

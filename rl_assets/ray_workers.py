@@ -1,4 +1,4 @@
-"""Tasks spread over a Ray cluster (`pip install 'rl-assets[ray]'`)."""
+"""Tasks spread over a Ray cluster (`pip install -e '.[ray]'`)."""
 
 import contextlib
 import socket
@@ -81,7 +81,7 @@ def _connected(address: str) -> Any:
             field=CLUSTER,
             found=f"{address!r}, and Ray is not installed",
             expected="the package ray",
-            remedy="pip install 'rl-assets[ray]', or unset the variable.",
+            remedy="pip install -e '.[ray]', or unset the variable.",
         ) from error
     if not ray.is_initialized():
         try:

@@ -63,7 +63,9 @@ class Draft:
         return ContractOptions(**{n: data[n] for n in names if n in data}, **self.settings("contract"))
 
 
-def draft_dataset(place: str, root: Path, *, name: str | None = None, policy: str | None = None) -> Draft:
+def draft_dataset(
+    place: str, root: Path, *, name: str | None = None, policy: str | None = None, small: bool = False
+) -> Draft:
     """Look at the raw files in `place` and guess what their YAML has to say.
 
     Args:
@@ -71,6 +73,7 @@ def draft_dataset(place: str, root: Path, *, name: str | None = None, policy: st
         root: the project's top folder.
         name: of the dataset; by default that of the folder or file.
         policy: folder or hub id; by default the only one under data/policies.
+        small: True has the first run take few prompts and short responses.
 
     Raises:
         InputError: there are no raw files, or they cannot be read.
@@ -86,6 +89,7 @@ def draft_dataset(place: str, root: Path, *, name: str | None = None, policy: st
             _source(columns, len(rows)),
             *_media(columns),
             *_healing(columns),
+            *(_first_run() if small else ()),
             _policy(policy, root),
         ],
     )
@@ -96,8 +100,9 @@ def yaml_text(draft: Draft) -> str:
     data = draft.settings("data")
     contract = draft.settings("contract")
     val_files = data.pop("val_files", None)
+    small = {key: value for key, value in data.items() if key in _SMALL}
     lines = [
-        "# `dg utils inspect-component rl_assets.DataToRollout` and rl_assets/spec.py describe every key.",
+        "# docs/configuration.md and `dg utils inspect-component rl_assets.DataToRollout` describe every key.",
         "type: rl_assets.DataToRollout",
         "",
         "attributes:",
@@ -112,10 +117,16 @@ def yaml_text(draft: Draft) -> str:
             if val_files
             else [f"    # val_files: data/{draft.name}/test.jsonl"]
         ),
-        *(line for key, value in data.items() for line in _setting(key, value)),
+        *(line for key, value in data.items() if key not in small for line in _setting(key, value)),
         "    # In tokens, chat template included. Longer prompts are set aside, longer responses are cut.",
         "    max_prompt_length: 512",
-        "    max_response_length: 512",
+        *([] if small else ["    max_response_length: 512"]),
+        *(
+            ["    # Small, since this machine has no GPU: a first run takes minutes. Remove or raise later."]
+            if small
+            else []
+        ),
+        *(line for key, value in small.items() for line in _setting(key, value)),
         "",
     ]
     if contract:
@@ -274,6 +285,14 @@ def _healing(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
     objects = [columns[name] for name in ("reward_model", "extra_info") if name in columns]
     if any(_most(values, _is_json_object) for values in objects):
         yield Guess("contract.parse_json", True, "reward_model or extra_info is JSON text of an object")
+
+
+_SMALL = {"train_max_samples": 32, "val_max_samples": 32, "max_response_length": 96}
+
+
+def _first_run() -> Iterator[Guess]:
+    for key, value in _SMALL.items():
+        yield Guess(f"data.{key}", value, "no GPU here: the first run takes minutes")
 
 
 def _policy(policy: str | None, root: Path) -> Guess:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
@@ -188,7 +189,9 @@ def test_too_many_rejects_stop_the_run_and_leave_the_contract(toy: Dataset) -> N
     assert toy.table("rejected_rows").num_rows == 21
 
 
-def test_a_reject_rate_of_severity_warn_is_shown_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_reject_rate_of_severity_warn_is_shown_and_the_run_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     dataset = make_dataset(
         tmp_path, [problem(1), BROKEN], checks={"reject_rate": {"max": 0.0, "severity": "warn"}}
     )
@@ -196,6 +199,9 @@ def test_a_reject_rate_of_severity_warn_is_shown_and_the_run_goes_on(tmp_path: P
     assert result.success
     assert failed(result) == {"rejected_rows.reject_rate", "rejected_rows.reward_model_rules"}
     assert dataset.table("field_contract").num_rows == 1
+    log = capfd.readouterr().err
+    assert "The field contract refuses 1 of 2 rows" in log
+    assert "the check reward_model_rules on rejected_rows does not pass: 1 problem" in log
 
 
 def test_an_overlong_prompt_is_an_error_when_the_filter_is_off(tmp_path: Path) -> None:

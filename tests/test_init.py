@@ -9,6 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rl_assets.cli import app
+from rl_assets.cli.console import called
 from rl_assets.errors import InputError
 from rl_assets.scaffold import DEFAULT_POLICY, Draft, draft_dataset, write_new, yaml_text
 from rl_assets.spec import DataToRolloutSpec
@@ -133,13 +134,46 @@ def test_the_command_shows_its_guess_writes_and_says_what_is_next(root: Path) ->
         "data/mine/train.jsonl",
         "1 of 2 rows accepted",
         "reward_model.missing",
-        "dg check yaml toy_project/defs/sums",
+        "  dg check yaml toy_project/defs/sums",
+        "  rl-assets check --dataset sums",
         "dg launch --job sums_rebuild",
     ):
         assert text in output
     written = yaml.safe_load((root / "toy_project/defs/sums/defs.yaml").read_text())
     assert written["type"] == "rl_assets.DataToRollout"
     assert DataToRolloutSpec.model_validate(written["attributes"]).dataset == "sums"
+
+
+def test_where_nothing_would_be_accepted_no_launch_is_advised(root: Path) -> None:
+    write_jsonl(root / "data/mine/train.jsonl", [problem(0, reward_model=None)])
+    status, output = call("init", "data/mine")
+    assert status == 1
+    assert "nothing would be accepted" in output
+    assert "reward_model.missing" in output
+    assert "dg launch" not in output
+
+
+def test_without_a_gpu_the_first_run_is_small(root: Path) -> None:
+    large, small = (draft(root, [problem(0)], small=small) for small in (False, True))
+    assert (spec(large).data.train_max_samples, spec(large).data.max_response_length) == (-1, 512)
+    assert (spec(small).data.train_max_samples, spec(small).data.max_response_length) == (32, 96)
+    assert "# Small, since this machine has no GPU" in yaml_text(small)
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"), [("rl-assets", "dg"), ("env/bin/rl-assets", "env/bin/dg"), ("/bin/pytest", "dg")]
+)
+def test_commands_are_named_as_they_are_typed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, typed: str, hint: str
+) -> None:
+    for folder in ("env/bin", "bin"):
+        file = root / folder / "rl-assets"
+        file.parent.mkdir(parents=True)
+        file.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(root / "bin"))
+    # A shell that finds a command by its name starts it by its path.
+    monkeypatch.setattr("sys.argv", [str(root / "bin/rl-assets") if typed == "rl-assets" else typed])
+    assert called("dg") == hint
 
 
 def test_a_yaml_that_is_there_is_never_overwritten(root: Path) -> None:

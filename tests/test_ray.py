@@ -19,7 +19,7 @@ from rl_assets.workers import AUTO, CLUSTER, spread
 from tests.build import materialize
 from tests.project import BIN, make_project, run
 
-ray = pytest.importorskip("ray", reason="pip install 'rl-assets[ray]'")
+ray = pytest.importorskip("ray", reason="pip install -e '.[ray]'")
 
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}

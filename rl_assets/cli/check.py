@@ -4,16 +4,18 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import REJECTED, Screen, coloured, counted, remedies, stop
+from rl_assets.cli.console import REJECTED, Screen, coloured, counted, print_remedies, stop
 from rl_assets.contract import ContractOptions
-from rl_assets.errors import InputError
+from rl_assets.errors import InputError, printable
 from rl_assets.lint import Issue, Report, checkpoint_media_tokens, lint, place
 
 
@@ -33,9 +35,17 @@ class PromptFormat(StrEnum):
 
 def check(
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(help="parquet, json or jsonl files, globs, folders or URLs.", show_default=False),
-    ],
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Judge this dataset's files as its YAML says, rendered by its policy."),
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="Of --dataset, this partition.")] = None,
+    defs: Annotated[
+        Path, typer.Option(help="The project's folder, or one below it.", show_default="this folder")
+    ] = Path(),
     tokenizer: Annotated[
         str | None,
         typer.Option(help="Folder or hub id: render the prompts with its chat template."),
@@ -65,41 +75,98 @@ def check(
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Lines of the table; 0 shows all.")] = 50,
 ) -> None:
-    """Judge every row of FILES by the rules of the field contract.
+    """Judge every row of FILES, or of a dataset's files, by the rules of the field contract.
+
+    With --dataset, files and settings are those of its YAML, and the options of the YAML's settings have no
+    effect. What is accepted is what the graph accepts and can render.
 
     Exit status: 0 when every row is accepted, 1 when a row is rejected, 2 when the call itself is wrong.
     """
     try:
-        if max_prompt_length is not None and tokenizer is None:
+        if bool(files) == (dataset is not None):
             raise InputError(
-                field="--max-prompt-length",
-                found="no tokenizer",
-                remedy="A length in tokens needs one: add --tokenizer.",
+                found="both FILES and --dataset" if files else "neither FILES nor --dataset",
+                expected="one of them",
+                remedy="Name raw files, or a dataset of this project.",
             )
-        options = ContractOptions(
-            prompt_key=prompt_key,
-            reward_fn_key=reward_fn_key,
-            prompt_format=prompt_format.value,
-            media_root=media_root,
-            known_data_sources=tuple(known_data_source or ()),
-            has_processor=processor is not None,
-            special_tokens=checkpoint_media_tokens(tokenizer, processor),
-        )
-        report = lint(
-            files, options, val_files=val_files, tokenizer=tokenizer, max_prompt_length=max_prompt_length
-        )
+        if dataset is not None:
+            report = _lint_dataset(dataset, partition, defs)
+        else:
+            report = _lint_files(
+                files or [],
+                val_files,
+                ContractOptions(
+                    prompt_key=prompt_key,
+                    reward_fn_key=reward_fn_key,
+                    prompt_format=prompt_format.value,
+                    media_root=media_root,
+                    known_data_sources=tuple(known_data_source or ()),
+                    has_processor=processor is not None,
+                ),
+                tokenizer,
+                processor,
+                max_prompt_length,
+            )
     except InputError as error:
-        # The fields named by the reader are settings of the YAML, of which there is none here.
-        field = error.field if error.field and not error.field.startswith("data.") else None
-        plain = InputError(
-            file=error.file, field=field, found=error.found, expected=error.expected, remedy=error.remedy
-        )
-        raise stop(str(plain)) from None
+        # The fields named by the reader are settings of the YAML, of which FILES have none.
+        hidden = dataset is None and error.field is not None and error.field.startswith("data.")
+        parts = vars(error) | ({"field": None} if hidden else {})
+        raise stop(str(InputError(**parts))) from None
     if output is Format.json:
         typer.echo(json.dumps(_as_json(report), ensure_ascii=False, indent=2))
     else:
         _print(report, show)
     raise typer.Exit(REJECTED if report.accepted < report.total else 0)
+
+
+def _lint_files(
+    files: list[str],
+    val_files: list[str] | None,
+    options: ContractOptions,
+    tokenizer: str | None,
+    processor: str | None,
+    max_prompt_length: int | None,
+) -> Report:
+    if max_prompt_length is not None and tokenizer is None:
+        raise InputError(
+            field="--max-prompt-length",
+            found="no tokenizer",
+            remedy="A length in tokens needs one: add --tokenizer.",
+        )
+    options = replace(options, special_tokens=checkpoint_media_tokens(tokenizer, processor))
+    renderer = None
+    if tokenizer is not None:
+        from rl_assets.prompts import PromptRenderer
+
+        renderer = PromptRenderer.load(tokenizer)
+    return lint(files, options, val_files=val_files, renderer=renderer, max_prompt_length=max_prompt_length)
+
+
+def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
+    """The rows of a dataset's files under its YAML, as the graph judges and renders them."""
+    from rl_assets.project import chosen, load_datasets
+    from rl_assets.prompts.media_tokens import read_media_tokens
+
+    (dataset,) = chosen(load_datasets(defs), name)
+    if (dataset.spec.partition_by is None) != (partition is None):
+        raise InputError(
+            field="--partition",
+            found=partition or "none",
+            expected="none" if partition else f"a partition of {name}",
+            remedy="`partition_by` in the YAML says which there are.",
+        )
+    if partition is not None:
+        dataset = dataset.at(partition)
+    tokens = read_media_tokens(dataset.policy) if isinstance(dataset.policy, Path) else ()
+    data = dataset.spec.data
+    return lint(
+        data.train_paths,
+        replace(dataset.contract_options, special_tokens=tokens),
+        val_files=data.val_paths,
+        renderer=dataset.renderer(),
+        max_prompt_length=data.max_prompt_length,
+        root=dataset.root,
+    )
 
 
 def _as_json(report: Report) -> dict[str, Any]:
@@ -116,18 +183,29 @@ def _print(report: Report, show: int) -> None:
     issues = [("error", issue) for issue in report.rejected] + [("warning", i) for i in report.warnings]
     issues.sort(key=lambda pair: place(pair[1]))
     shown = issues[:show] if show else issues
-    for file, group in itertools.groupby(shown, key=lambda pair: pair[1].file):
-        console.print(f"[bold]{escape(file)}[/bold]", soft_wrap=True)
-        console.print(_table(group))
+    if console.is_terminal:
+        for file, group in itertools.groupby(shown, key=lambda pair: pair[1].file):
+            console.print(f"[bold]{escape(file)}[/bold]", soft_wrap=True)
+            console.print(_table(group))
+    else:
+        for severity, issue in shown:
+            typer.echo(_line(severity, issue))
     if len(issues) > len(shown):
         console.print(f"… and {len(issues) - len(shown):,} more (--show 0 shows all)\n")
     if issues:
-        console.print(remedies(Counter(issue.code for _, issue in issues).most_common()))
+        print_remedies(console, Counter(issue.code for _, issue in issues).most_common())
         console.print()
     refused = report.total - report.accepted
     console.print(
         f"{counted(report.accepted, report.total)}, {refused:,} rejected, {len(report.warnings):,} warnings"
     )
+
+
+def _line(severity: str, issue: Issue) -> str:
+    """A finding on one line, for files and programs."""
+    where = f"{issue.file}:{issue.row}: {issue.code}" + (f" {issue.field}" if issue.field else "")
+    note = " (warning)" if severity == "warning" else ""
+    return printable(f"{where}: {issue.message}{note}".replace("\n", " "))
 
 
 def _table(issues: Iterable[tuple[str, Issue]]) -> RichTable:

@@ -1,7 +1,11 @@
 """What the commands share: the screen, how a wrong call ends, verdicts and remedies, and colours."""
 
+import os
+import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -44,14 +48,26 @@ def counted(accepted: int, total: int) -> str:
     return f"[{'green' if accepted == total else 'red'}]{accepted:,} of {total:,} rows accepted[/]"
 
 
-def remedies(counts: Iterable[tuple[str, int]]) -> RichTable:
-    """What to do about findings, each a code and how often it was found."""
+def print_remedies(console: Console, counts: Iterable[tuple[str, int]]) -> None:
+    """What to do about findings, each a code and how often it was found; a line each without a terminal."""
+    if not console.is_terminal:
+        for code, count in counts:
+            console.print(f"{code} ({count:,}): {escape(CODES[code].remedy)}", soft_wrap=True)
+        return
     table = RichTable("code", "found", "what to do", box=None, header_style="dim", pad_edge=False)
     table.columns[0].no_wrap = True
     table.columns[1].justify = "right"
     for code, count in counts:
         table.add_row(code, f"{count:,}", escape(CODES[code].remedy))
-    return table
+    console.print(table)
+
+
+def called(command: str) -> str:
+    """How a command of this installation is to be typed: as `rl-assets` was, by its name or by a path."""
+    mine = Path(sys.argv[0])
+    found = shutil.which(mine.name)
+    by_path = mine.name == "rl-assets" and not (found and os.path.samefile(found, mine))
+    return str(mine.with_name(command)) if by_path else command
 
 
 def coloured(severity: str) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import Screen, counted, refusals, remedies
+from rl_assets.cli.console import REJECTED, Screen, called, counted, print_remedies, refusals
 
 if TYPE_CHECKING:
     from rl_assets.lint import Report
@@ -43,7 +43,8 @@ def init(
 ) -> None:
     """Look at raw files, guess what their YAML has to say, show the guess, and write it.
 
-    A file that is there is never overwritten. Exit status: 0, or 2 when nothing could be written.
+    A file that is there is never overwritten. Exit status: 0, 1 when no row would be accepted (the YAML is
+    written all the same), or 2 when nothing could be written.
     """
     console = Screen()
     with refusals():
@@ -52,7 +53,7 @@ def init(
         from rl_assets.scaffold import draft_dataset, write_new, yaml_text
 
         root = project_root(defs)
-        draft = draft_dataset(path, root, name=name, policy=policy)
+        draft = draft_dataset(path, root, name=name, policy=policy, small=not _has_gpu())
         target = _defs_folder(root) / draft.name / "defs.yaml"
         data = draft.settings("data")
         files = {
@@ -64,13 +65,23 @@ def init(
         write_new(target, yaml_text(draft))
     folder = target.parent.relative_to(root)
     console.print(_table(draft))
-    _print_verdict(console, report, path)
+    _print_verdict(console, report)
     console.print(f"\nwritten: [bold]{escape(str(target.relative_to(root)))}[/bold]", soft_wrap=True)
-    console.print(
-        f"next: look at it, then\n  dg check yaml {folder}\n  dg launch --job {draft.name}_rebuild",
-        soft_wrap=True,
-        highlight=False,
-    )
+    steps = [
+        f"{called('dg')} check yaml {folder}",
+        f"{called('rl-assets')} check --dataset {draft.name}",
+    ]
+    if report.accepted:
+        steps.append(f"{called('dg')} launch --job {draft.name}_rebuild")
+    console.print("\n  ".join(["next: look at it, then", *steps]), soft_wrap=True, highlight=False)
+    if not report.accepted:
+        raise typer.Exit(REJECTED)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _defs_folder(root: Path) -> Path:
@@ -99,9 +110,10 @@ def _table(draft: "Draft") -> RichTable:
     return table
 
 
-def _print_verdict(console: Console, report: "Report", path: str) -> None:
+def _print_verdict(console: Console, report: "Report") -> None:
     """How many rows the contract takes under these settings, and what it has against the others."""
     console.print(f"\n{counted(report.accepted, report.total)} with these settings")
     if report.rejected:
-        console.print(remedies(Counter(issue.code for issue in report.rejected).most_common(_SHOWN_CODES)))
-        console.print(f"`rl-assets check {escape(path)}` lists the rows", soft_wrap=True)
+        print_remedies(console, Counter(issue.code for issue in report.rejected).most_common(_SHOWN_CODES))
+    if not report.accepted:
+        console.print("[red]nothing would be accepted[/]: mend the rows, or correct the settings")

@@ -219,7 +219,7 @@ _TABLE = (
     _error(
         "media.outside_folder",
         "A media path leads out of the dataset's folder.",
-        "Keep media below the folder of the data file, or set `contract.media_root`; links out of it are refused.",
+        "Keep media, and what links lead to, below the data file's folder, or set `contract.media_root`.",
     ),
     _error(
         "media.file_missing",
@@ -301,6 +301,12 @@ _TABLE = (
         "reward_model.ground_truth_type",
         "The scorer of this data_source does not accept a ground truth of this type: it would score 0.",
         "Write the ground truth in the form that the scorer reads (see the message).",
+    ),
+    _error(
+        "reward_model.ground_truth_empty",
+        "The ground truth is empty text: the scorer of this data_source finds it in no answer.",
+        "Give the right answer, or take the row out.",
+        adjustable=True,
     ),
     _error(
         "ability.not_text",

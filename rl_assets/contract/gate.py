@@ -200,9 +200,9 @@ class _Gate:
         self._refusals: list[dict[str, Any]] = []
         self._pending_bytes = 0
         self._uids = UidRegistry()
-        self._indices: dict[tuple[str, str | None], set[Any]] = {}
+        self._indices: dict[tuple[str, str | None], dict[Any, int]] = {}
         self._offset = dict[str, int].fromkeys(SPLITS, 0)
-        self._train_prompts: set[bytes] | None = set() if self._has_both() else None
+        self._train_prompts: dict[bytes, int] | None = {} if self._has_both() else None
         self._counts: dict[str, list[int]] = {split: [0, 0] for split in SPLITS}
         self.by_code: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
@@ -249,10 +249,11 @@ class _Gate:
 
     def _accept(self, record: Record, raw: RawRow, number: int, draft: Draft, own: str | None) -> None:
         file = self._files[number]
-        uid, first = self._uids.register(record.content, number << 40 | raw.position, own)
+        position = number << 40 | raw.position
+        uid, first = self._uids.register(record.content, position, own)
         if first is not None:
             draft.add("row.duplicate", None, f"found the content of {self._place(first)}")
-        self._remember(record, file.split, draft)
+        self._remember(record, file.split, position, draft)
         if draft.found:
             self._warn(draft.found, file.path, raw.position)
         if draft.healed:
@@ -262,19 +263,18 @@ class _Gate:
         self._positions.append((uid, raw.position))
         self._make_room(file, record.num_bytes)
 
-    def _remember(self, record: Record, split: str, draft: Draft) -> None:
+    def _remember(self, record: Record, split: str, position: int, draft: Draft) -> None:
         """Note what must not repeat, and warn where it does."""
-        indices = self._indices.setdefault((split, record.own_split), set())
-        if record.own_index in indices:
-            draft.add("extra_info.index_duplicate", "extra_info.index", "found an index for the second time")
-        else:
-            indices.add(record.own_index)
+        indices = self._indices.setdefault((split, record.own_split), {})
+        if (first := indices.setdefault(record.own_index, position)) != position:
+            message = f"found the index of {self._place(first)}"
+            draft.add("extra_info.index_duplicate", "extra_info.index", message)
         if self._train_prompts is not None:
             shown = prompt_digest(record.messages, record.media.identities)
             if split == "train":
-                self._train_prompts.add(shown)
-            elif shown in self._train_prompts:
-                draft.add("row.shared_with_train", "prompt", "found a prompt of the training split")
+                self._train_prompts.setdefault(shown, position)
+            elif (known := self._train_prompts.get(shown)) is not None:
+                draft.add("row.shared_with_train", "prompt", f"found the prompt of {self._place(known)}")
 
     def _warn(self, findings: list[Finding], file: str, row: int) -> None:
         for code in {finding.code for finding in findings}:

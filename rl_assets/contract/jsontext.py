@@ -18,6 +18,8 @@ from rl_assets.store import utf8_json
 
 MAX_DEPTH = 64
 MAX_FAULTS = 100
+_MAX_SHOWN = 40
+_MAX_SHOWN_BITS = 128
 _ATOMS = frozenset({str, int, bool, type(None)})
 
 _encode = msgspec.json.Encoder().encode
@@ -102,13 +104,14 @@ def join(path: str, key: str) -> str:
 
 
 def describe(value: Any) -> str:
-    """What kind of value this is, in words and without its content."""
+    """What kind of value this is, in words; of its content, only a short number."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
-        return "a number"
+        short = isinstance(value, float) or value.bit_length() <= _MAX_SHOWN_BITS
+        return f"the number {value}" if short else "a number"
     if isinstance(value, str):
         return f"text of {len(value)} characters" if value else "empty text"
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -120,9 +123,16 @@ def describe(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
+def show(value: Any) -> str:
+    """A value that may be shown: short text in quotes, anything else as `describe` has it."""
+    return quote(value) if isinstance(value, str) and 0 < len(value) <= _MAX_SHOWN else describe(value)
+
+
 def quote(text: str) -> str:
     """A short label (a role, a source) in quotes, cut to 40 characters."""
-    return json.dumps(text if len(text) <= 40 else text[:39] + "…", ensure_ascii=not text.isprintable())
+    return json.dumps(
+        text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…", ensure_ascii=not text.isprintable()
+    )
 
 
 def dump_anything(value: Any) -> str:

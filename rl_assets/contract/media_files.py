@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import re
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +148,7 @@ class MediaReader:
 
     def _file(self, name: str, modality: str) -> Seen:
         if self.folder is None:
-            return _fault("media.file_missing", "found a path in a remote raw file; set `contract.media_root`")
+            return _fault("media.file_missing", "found a path in a remote file; set `contract.media_root`")
         path = self.folder / name
         if (known := self._files.get(path)) is not None:
             return known
@@ -162,7 +163,10 @@ class MediaReader:
             if not real.is_file():
                 return _fault("media.file_missing", f"found no file {quote(name)}")
             if modality == "image" and (size := real.stat().st_size) > MAX_IMAGE_BYTES:
-                return _fault("media.image_size", f"found an image file of {size >> 20} MiB")
+                return _fault(
+                    "media.image_size",
+                    f"found an image file of {size >> 20} MiB, expected at most {MAX_IMAGE_BYTES >> 20}",
+                )
             if modality == "image":
                 return self._judge(real.read_bytes(), modality)
             if not real.stat().st_size:
@@ -191,12 +195,19 @@ def image_faults(data: bytes, max_pixels: int) -> list[Fault]:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
                 width, height = image.size
-                if width * height > max_pixels or max(width, height) > MAX_ASPECT * min(width, height):
-                    return [("media.image_size", f"found {width} × {height} pixels")]
+                if width * height > max_pixels:
+                    found = f"found {width} × {height} pixels, expected at most {max_pixels:,} in all"
+                    return [("media.image_size", found)]
+                if max(width, height) > MAX_ASPECT * min(width, height):
+                    found = f"found {width} × {height} pixels, expected sides at most {MAX_ASPECT} to 1"
+                    return [("media.image_size", found)]
                 image.load()
                 mode = image.mode
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        return [("media.image_size", "found more pixels than Pillow takes")]
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        # Raised on opening, before the sides are known; the message begins with their product.
+        product = re.search(r"\d+", str(error))
+        found = f"{int(product.group()):,}" if product else "too many"
+        return [("media.image_size", f"found {found} pixels, expected at most {max_pixels:,}")]
     except Image.UnidentifiedImageError:
         return [("media.unreadable", f"found {len(data)} bytes that are no image")]
     except Exception as error:  # Pillow's decoders raise errors of any kind on hostile data.

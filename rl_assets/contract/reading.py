@@ -226,13 +226,14 @@ def _repeated_key(raw: bytes) -> str | None:
 def _explained(position: int, number: int, line: bytes) -> RawRow:
     """A line that the fast decoder refused: its row where the values are merely odd, else why not."""
     try:
-        return _json_row(position, json.loads(line.decode()), line)
+        # Without its line break, since the text that breaks off would seem to do so on the next line.
+        return _json_row(position, json.loads(line.decode().rstrip(" \t\r\n")), line)
     except UnicodeDecodeError as error:
         message = f"found byte 0x{line[error.start]:02x} at column {error.start + 1} of line {number}"
         finding = Finding("text.not_utf8", None, message)
     except json.JSONDecodeError as error:
         problem = error.msg.removesuffix(" at")
-        message = f"found line {number} that is not JSON: {problem} at column {error.colno}"
+        message = f"found line {number} that is not JSON: {problem} at column {error.pos + 1}"
         finding = Finding("file.malformed_line", None, message)
     except RecursionError:
         finding = Finding("value.too_deep", None, "found a value nested beyond what can be read")

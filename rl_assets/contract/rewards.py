@@ -6,7 +6,7 @@ import msgspec
 
 from rl_assets.contract import scorers
 from rl_assets.contract.draft import Draft, has_null_key, without_null_keys
-from rl_assets.contract.jsontext import decode, describe, quote
+from rl_assets.contract.jsontext import decode, describe, quote, show
 
 
 def check_data_source(source: Any, draft: Draft) -> str:
@@ -44,10 +44,14 @@ def check_reward_model(model: Any, source: str, draft: Draft) -> dict[str, Any]:
 def _check_truth(truth: Any, source: str, draft: Draft) -> None:
     path = "reward_model.ground_truth"
     if (expected := scorers.expected_truth(source, truth)) is not None:
-        message = f"found {describe(truth)}, expected {expected} for {quote(source)}"
+        message = f"found {show(truth)}, expected {expected} for {quote(source)}"
         draft.add("reward_model.ground_truth_type", path, message)
+    elif scorers.is_blank(source, truth):
+        found = describe(truth) if not truth else "text of spaces alone"
+        draft.add("reward_model.ground_truth_empty", path, f"found {found}, expected the right answer")
     elif scorers.is_unreachable(source, truth):
-        draft.add("reward_model.unreachable", path, "found a comma, a space or a dollar sign in the number")
+        message = f"found {show(truth)}, expected a number without comma, space and dollar sign"
+        draft.add("reward_model.unreachable", path, message)
 
 
 def check_extra_info(info: Any, index: int, draft: Draft) -> dict[str, Any]:
@@ -63,7 +67,9 @@ def check_extra_info(info: Any, index: int, draft: Draft) -> dict[str, Any]:
         draft.healed.add("index_assigned")
         info = {**info, "index": index}
     elif type(own) is not int and type(own) is not str:
-        draft.add("extra_info.index_type", "extra_info.index", f"found {describe(own)}, expected a number")
+        draft.add(
+            "extra_info.index_type", "extra_info.index", f"found {show(own)}, expected a whole number or text"
+        )
     return info if _TRAINER_FIELDS.isdisjoint(info) else _check_trainer_fields(info, draft)
 
 
@@ -89,7 +95,7 @@ def _check_trainer_fields(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
 
 
 def _wrong_field(key: str, value: Any, expected: str, draft: Draft) -> None:
-    draft.add("extra_info.field_type", f"extra_info.{key}", f"found {describe(value)}, expected {expected}")
+    draft.add("extra_info.field_type", f"extra_info.{key}", f"found {show(value)}, expected {expected}")
 
 
 def _check_tools_kwargs(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
@@ -134,5 +140,5 @@ def _as_object(value: Any, path: str, draft: Draft) -> dict[str, Any] | None:
         if type(parsed) is dict:
             draft.healed.add("json_text_parsed")
             return parsed
-    draft.add(f"{path}.not_an_object", path, f"found {describe(value)}, expected an object")
+    draft.add(f"{path}.not_an_object", path, f"found {show(value)}, expected an object")
     return None

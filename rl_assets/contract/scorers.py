@@ -86,6 +86,12 @@ def expected_truth(source: str, truth: Any) -> str | None:
     return _TRUTHS[family](truth) if family else None
 
 
+def is_blank(source: str, truth: Any) -> bool:
+    """Whether the built-in scorer of `source` is given a text that says nothing. It matches no answer, or,
+    in mathematics, the empty box."""
+    return has_scorer(source) and type(truth) is str and not truth.strip()
+
+
 def is_unreachable(source: str, truth: Any) -> bool:
     """Whether no response can score: the gsm8k scorer compares text, after it has taken commas and
     dollar signs out of the response (but not out of the ground truth)."""

@@ -66,7 +66,7 @@ def load_processor(path: str | Path, *, trust_remote_code: bool = False) -> Any:
             field="policy.path",
             found=f"a policy whose processor does not load ({first_line(error)})",
             expected="processor_config.json or preprocessor_config.json that transformers reads",
-            remedy="Check its files; images and videos need the extra: pip install 'rl-assets[media]'.",
+            remedy="Check its files; images and videos need the extra: pip install -e '.[media]'.",
         ) from error
     tokenizer = getattr(processor, "tokenizer", None)
     if not isinstance(processor, ProcessorMixin) or tokenizer is None:

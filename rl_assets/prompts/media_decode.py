@@ -156,7 +156,7 @@ def _av() -> Any:
         raise InputError(
             field="media",
             found="videos or audio clips, and no PyAV to decode them",
-            remedy="Install the extra: pip install 'rl-assets[media]'.",
+            remedy="Install the extra: pip install -e '.[media]'.",
         ) from error
     return av
 

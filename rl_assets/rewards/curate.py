@@ -83,7 +83,7 @@ class Curated:
 def read_prompts(rows: Table) -> list[Prompt]:
     """Every prompt of the length gate's rows, with the digest of what the policy is shown.
 
-    A prompt takes about 500 bytes of memory; its text is not among them.
+    A prompt takes about 700 bytes of memory; its text is not among them.
     """
     columns = [*_COLUMNS, "prompt", *MEDIA_COLUMNS]
     return [

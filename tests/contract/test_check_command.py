@@ -1,16 +1,21 @@
 """`rl-assets check` and `rl-assets codes`, as a data owner and as a program see them."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from rl_assets.assets.dataset import Dataset
 from rl_assets.cli import app
 from rl_assets.contract import CODES
+from tests.build import TRAIN, VAL
 from tests.contract.rows import row, said, write_jsonl
+from tests.project import attributes, make_project, run, write_defs
 
 BAD = [row(), row(prompt="Hi"), b"{", said("mine", data_source="mine"), row(prompt=[], reward_model=None)]
 
@@ -33,15 +38,34 @@ def test_a_good_file(folder: Path) -> None:
     assert call("check", "good.jsonl") == (0, "1 of 1 rows accepted, 0 rejected, 0 warnings\n")
 
 
-def test_a_bad_file_is_shown_as_a_table_with_remedies(folder: Path) -> None:
+def test_a_bad_file_is_shown_as_a_table_with_remedies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     status, output = call("check", "bad.jsonl")
     assert status == 1
-    lines = output.splitlines()
+    lines = re.sub(r"\x1b\[[\d;]*m", "", output).splitlines()
     assert lines[0] == "bad.jsonl"
     expected = "1 error prompt.not_a_list prompt found text of 2 characters, expected a list of messages"
     assert lines[2].split() == expected.split()
-    assert CODES["prompt.empty"].remedy in output
+    assert any(CODES["prompt.empty"].remedy in line for line in lines)
     assert lines[-1] == "1 of 5 rows accepted, 4 rejected, 0 warnings"
+
+
+def test_without_a_terminal_a_finding_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    place = "a folder with a very long name that no narrow screen can show/bad.jsonl"
+    (folder / place).parent.mkdir()
+    write_jsonl(folder / place, [*BAD, row()])
+    lines = call("check", place)[1].splitlines()
+    assert (
+        f"{place}:1: prompt.not_a_list prompt: found text of 2 characters, expected a list of messages"
+        in lines
+    )
+    assert (
+        f"{place}:2: file.malformed_line: found line 3 that is not JSON: Expecting property name enclosed in "
+        "double quotes at column 2" in lines
+    )
+    assert f"{place}:5: row.duplicate: found the content of {place}, row 0 (warning)" in lines
+    assert any(line.startswith("prompt.empty") and CODES["prompt.empty"].remedy in line for line in lines)
 
 
 def test_machines_get_one_object(folder: Path) -> None:
@@ -75,7 +99,8 @@ def test_the_table_is_cut_and_says_so(folder: Path) -> None:
         (["good.jsonl", "--max-prompt-length", "5"], "add --tokenizer"),
         (["good.jsonl", "--tokenizer", "nowhere"], "nowhere"),
         (["good.jsonl", "--format", "xml"], "xml"),
-        ([], "Missing argument"),
+        (["good.jsonl", "--dataset", "toy"], "both FILES and --dataset"),
+        ([], "neither FILES nor --dataset"),
     ],
 )
 def test_a_wrong_call(folder: Path, arguments: list[str], says: str) -> None:
@@ -116,6 +141,27 @@ def test_lengths_are_measured_with_a_tokenizer(folder: Path, policy: Path) -> No
     report = json.loads(output)
     assert (status, report["accepted"]) == (0, 2)
     assert [(one["row"], one["code"]) for one in report["warnings"]] == [(1, "prompt.overlong")]
+
+
+def test_a_dataset_is_judged_as_the_graph_judges_it(tmp_path: Path, toy_run: tuple[Dataset, Any]) -> None:
+    dataset, _ = toy_run
+    project = make_project(tmp_path / "project")
+    for split, rows in (("train", TRAIN), ("val", VAL)):
+        write_jsonl(project / f"data/toy/{split}.jsonl", list(rows))
+    files = {f"{split}_files": f"data/toy/{split}.jsonl" for split in ("train", "val")}
+    write_defs(project, attributes(data={**files, "max_prompt_length": 96}))
+    done = run(project, "rl-assets", "check", "--dataset", "toy", "--format", "json")
+    report = json.loads(done.stdout[done.stdout.index("{\n") :])
+    rows_of = {name: dataset.table(name).num_rows for name in ("length_filtered", "overlong_rows")}
+    assert report["total"] == dataset.raw_manifest().rows
+    assert report["accepted"] == sum(rows_of.values())
+    assert {one["row"] for one in report["rejected"]} == {
+        row["source_row"]
+        for name in ("rejected_rows", "unrenderable_rows")
+        for row in dataset.table(name).rows(("source_row",))
+    }
+    overlong = [one for one in report["warnings"] if one["code"] == "prompt.overlong"]
+    assert len(overlong) == rows_of["overlong_rows"]
 
 
 def test_codes_are_listed_and_explained(folder: Path) -> None:

@@ -69,7 +69,9 @@ def settings(model: type[BaseModel], above: str = "") -> set[str]:
 
 def test_a_setting_that_a_remedy_names_exists_and_is_named_with_its_section() -> None:
     paths = settings(DataToRolloutSpec)
-    bare = {path.rsplit(".", 1)[-1] for path in paths if "_" in path} | ContractOptions.__dataclass_fields__.keys()
+    bare = {
+        path.rsplit(".", 1)[-1] for path in paths if "_" in path
+    } | ContractOptions.__dataclass_fields__.keys()
     named = 0
     for code, rule in CODES.items():
         for quoted in re.findall(r"`([^`]+)`", rule.remedy):
