@@ -102,7 +102,7 @@ def yaml_text(draft: Draft) -> str:
     val_files = data.pop("val_files", None)
     small = {key: value for key, value in data.items() if key in _SMALL}
     lines = [
-        "# docs/configuration.md and `dg utils inspect-component rl_assets.DataToRollout` describe every key.",
+        "# Every key: docs/configuration.md, or `dg utils inspect-component rl_assets.DataToRollout`.",
         "type: rl_assets.DataToRollout",
         "",
         "attributes:",
