@@ -12,7 +12,6 @@ import argparse
 import math
 import os
 import resource
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -95,8 +94,8 @@ def run_stage(name: str, folder: str, kind: str) -> dict[str, float]:
     return {"seconds": seconds, "peak_bytes": max(peak_bytes(), children)}
 
 
-def measure(sizes: Sequence[int] = SIZES, runs: int = 1) -> dict[str, dict[int, Stages]]:
-    """By format and number of rows, each stage's `seconds`, the median of its runs, and `peak_bytes`.
+def measure(sizes: Sequence[int] = SIZES) -> dict[str, dict[int, Stages]]:
+    """By format and number of rows, each stage's `seconds` and `peak_bytes`.
 
     The stages after the contract get the same table whatever the raw file's format, so they are run once.
     """
@@ -107,18 +106,10 @@ def measure(sizes: Sequence[int] = SIZES, runs: int = 1) -> dict[str, dict[int, 
             write(_FEW, Path(name) / "few")
             write(size, Path(name))
             for kind, stages in zip(FORMATS[::-1], (list(STAGES)[:2], list(STAGES)), strict=True):
-                found[kind][size] = {stage: _repeated(stage, name, kind, runs) for stage in stages}
+                found[kind][size] = {stage: call("million.run_stage", stage, name, kind) for stage in stages}
                 for stage, figures in found[kind][size].items():
                     print(f"  {size:>9,} rows, {kind:8}{stage:12}{_shown(figures)}", flush=True)
     return found
-
-
-def _repeated(stage: str, folder: str, kind: str, runs: int) -> dict[str, float]:
-    found = [call("million.run_stage", stage, folder, kind) for _ in range(runs)]
-    return {
-        "seconds": statistics.median(figures["seconds"] for figures in found),
-        "peak_bytes": max(figures["peak_bytes"] for figures in found),
-    }
 
 
 def _shown(figures: dict[str, float]) -> str:
