@@ -31,10 +31,10 @@ def bucket() -> Iterator[str]:
         patch.setenv("AWS_ACCESS_KEY_ID", "someone")
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("RL_ASSETS_STORAGE", "s3://assets/store")
+        patch.setenv("RL_ASSETS_STORAGE", "s3://graph/store")
         s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir("assets")
-        yield "s3://assets/store"
+        s3fs.S3FileSystem().mkdir("graph")
+        yield "s3://graph/store"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
 

@@ -589,5 +589,5 @@ def test_a_processor_that_does_not_load_is_named(root: Path, load: Load, tmp_pat
     load("qwen2_5_vl")
     shutil.copytree(root / "policies/qwen2_5_vl", tmp_path / "policy")
     (tmp_path / "policy/processor_config.json").write_text("{")
-    with pytest.raises(InputError, match=r"policy.path.*processor does not load.*rl-assets\[media\]"):
+    with pytest.raises(InputError, match=r"policy.path.*processor does not load.*\[media\]"):
         load_media_renderer(tmp_path / "policy", root=root)
