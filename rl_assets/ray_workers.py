@@ -12,8 +12,8 @@ from rl_assets.errors import InputError, first_line
 from rl_assets.progress import Log
 from rl_assets.workers import AHEAD, AUTO, CLUSTER, Worker, in_order, limit_threads
 
-_TRIES = 3
-"""How often a task is done again after its worker was lost, before the loss is the caller's error."""
+_RESTARTS = 3
+"""How often a worker that was lost is started again, before the loss is the caller's error."""
 
 _POLL = 0.5
 
@@ -33,7 +33,7 @@ def spread_on_ray(address: str, setup: Any, tasks: Iterable[Any], place: str, lo
 
     Raises:
         InputError: Ray is not installed, no cluster answers, or it has no GPU where one is asked for.
-        ray.exceptions.ActorDiedError: a task lost its worker `_TRIES` times over.
+        ray.exceptions.ActorDiedError: a worker was lost more than `_RESTARTS` times.
     """
     ray = _connected(address)
     has = ray.cluster_resources()
@@ -50,7 +50,11 @@ def spread_on_ray(address: str, setup: Any, tasks: Iterable[Any], place: str, lo
 
     lines = Queue(actor_options={"num_cpus": 0})
     remote = ray.remote(_Actor).options(
-        num_cpus=1, num_gpus=1 if gpu else 0, max_restarts=_TRIES, max_task_retries=_TRIES
+        # A task is done again as long as its actor is: that an actor is on its way back is no failed try.
+        num_cpus=1,
+        num_gpus=1 if gpu else 0,
+        max_restarts=_RESTARTS,
+        max_task_retries=-1,
     )
     log(f"ray: {count} workers at {address}")
     actors = [remote.remote(setup, "cuda:0" if gpu else "cpu", f"ray {n}", lines) for n in range(count)]
