@@ -23,8 +23,9 @@ run: setup
 ui: setup
 	$(BIN)/dg dev --host 127.0.0.1 --port $(PORT)
 
+# Files keep their order: by the number of their tests, those of few and long ones would come last.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .

@@ -29,8 +29,6 @@ from tests.verl_wheel import ROOT, VERSION
 HERE = Path(__file__).parent
 PACKAGES = ("dagster", "pyarrow", "datasets", "tokenizers", "transformers", "torch")
 POLICY = "data/policies/SmolLM2-135M-Instruct"
-_ROLLED_OUT = ["--prompts", "16", "--rows", "16"]
-"""A quarter of the default, so that three runs of each arm take ten minutes on two cores."""
 
 
 class Figure(NamedTuple):
@@ -95,7 +93,7 @@ def shards(quick: bool) -> dict[str, Figure]:
 
 def rollouts(quick: bool, *options: str) -> dict[str, Figure]:
     """The rollout engine, at the same policy, prompts, n, limit and precision."""
-    size, runs = (["--prompts", "1", "--n", "1", "--new-tokens", "2"], 1) if quick else (_ROLLED_OUT, 3)
+    size, runs = (["--prompts", "1", "--n", "1", "--new-tokens", "2"], 1) if quick else ([], 3)
     found = call("rollout.compare", [*size, "--repeats", str(runs), "--verl", *options])
     rate = {name: figures["tokens_per_second"] for name, figures in found.items()}
     peers = {"verl": "verl: HFRollout", "generate": "transformers: generate"}

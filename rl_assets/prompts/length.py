@@ -40,6 +40,7 @@ beyond, so that a row of a million tokens does not weigh more than it is worth."
 _STAMP_KEY = b"rl_assets.render_stamp"
 _MADE_KEY = b"rl_assets.made"
 _BATCH_ROWS = 2048
+_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -265,11 +266,11 @@ class _Background:
 
 
 def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
-    """The same jobs, the next of which is read while one is worked on."""
+    """The same jobs, the next of which are read while one is worked on."""
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, jobs, None)
-        while (job := coming.result()) is not None:
-            coming = thread.submit(next, jobs, None)
+        coming = deque(thread.submit(next, jobs, None) for _ in range(_AHEAD))
+        while (job := coming.popleft().result()) is not None:
+            coming.append(thread.submit(next, jobs, None))
             yield job
 
 
