@@ -117,6 +117,15 @@ def materialized(result: dg.ExecuteInProcessResult) -> list[str]:
     ]
 
 
+def versions(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    """Data version of every asset that was materialised."""
+    return {
+        event.asset_key.path[-1]: event.step_materialization_data.materialization.tags["dagster/data_version"]
+        for event in result.get_asset_materialization_events()
+        if event.asset_key
+    }
+
+
 def failure(result: dg.ExecuteInProcessResult) -> str:
     """The message of the step that failed."""
     (event,) = [event for event in result.all_events if event.is_step_failure]

@@ -24,6 +24,7 @@ from tests.build import (
     materialize,
     materialized,
     problem,
+    versions,
     write_jsonl,
 )
 
@@ -42,14 +43,6 @@ def changed(dataset: Dataset, **blocks: dict[str, Any]) -> Dataset:
 def generated(result: dg.ExecuteInProcessResult) -> int:
     (event,) = [e for e in result.get_asset_materialization_events() if e.asset_key.path[-1] == "rollouts"]
     return event.materialization.metadata["generated_responses"].value
-
-
-def versions(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Data version of every asset that was materialised."""
-    return {
-        event.asset_key.path[-1]: event.materialization.tags["dagster/data_version"]
-        for event in result.get_asset_materialization_events()
-    }
 
 
 def test_the_run_succeeds_with_every_asset_and_evaluates_every_check(toy_run: ToyRun) -> None:

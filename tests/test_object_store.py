@@ -14,7 +14,7 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.gc import delete, find_garbage
 from rl_assets.store import storage_root
 from rl_assets.trace import find_row, trace_row
-from tests.build import failed, materialize
+from tests.build import failed, materialize, versions
 
 SECRET = "s3cr3t-of-the-bucket"
 
@@ -37,15 +37,6 @@ def bucket() -> Iterator[str]:
         yield "s3://graph/store"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
-
-
-def versions(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Data version of every asset of a run."""
-    return {
-        event.asset_key.path[-1]: event.step_materialization_data.materialization.tags["dagster/data_version"]
-        for event in result.get_asset_materialization_events()
-        if event.asset_key
-    }
 
 
 def test_the_graph_in_a_bucket(

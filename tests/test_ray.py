@@ -16,7 +16,7 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
 from rl_assets.workers import AUTO, CLUSTER, spread
-from tests.build import materialize
+from tests.build import materialize, versions
 from tests.project import BIN, make_project, run
 
 ray = pytest.importorskip("ray", reason="pip install -e '.[ray]'")
@@ -147,15 +147,6 @@ def workers_are_killed(steps: Collection[str]) -> Iterator[list[str]]:
     finally:
         over.set()
         watcher.join()
-
-
-def versions(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Data version of every asset of a run."""
-    return {
-        event.asset_key.path[-1]: event.step_materialization_data.materialization.tags["dagster/data_version"]
-        for event in result.get_asset_materialization_events()
-        if event.asset_key
-    }
 
 
 def test_the_whole_graph_gives_what_one_machine_gives_whichever_workers_die(

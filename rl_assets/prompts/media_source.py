@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from rl_assets.contract import ContractOptions
 from rl_assets.contract.media import payload_keys
 from rl_assets.contract.media_files import MediaReader
-from rl_assets.protocol.item import MODALITIES
+from rl_assets.contract.schema import MEDIA_COLUMNS, MODALITIES
 from rl_assets.protocol.media import MediaStore
 from rl_assets.store import digest_bytes, digest_file, digest_json
 
@@ -91,7 +91,7 @@ def media_parts(messages: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str,
 
 def has_media(row: Mapping[str, Any]) -> bool:
     """Whether a row in verl's schema has media, in its media columns or in the parts of its messages."""
-    columns = any(row.get(modality + "s") for modality in MODALITIES)
+    columns = any(row.get(name) for name in MEDIA_COLUMNS)
     return columns or any(True for _ in media_parts(row["prompt"]))
 
 

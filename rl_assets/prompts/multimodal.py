@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rl_assets.contract.schema import COLUMN_OF, MODALITIES
 from rl_assets.errors import InputError
 from rl_assets.prompts.checkpoint import load_processor
 from rl_assets.prompts.expansion import Expansion, expand, learn_expansion
@@ -18,7 +19,7 @@ from rl_assets.prompts.media_settings import MediumSettings
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
 from rl_assets.prompts.refused import Refused, reasons, require_whole
 from rl_assets.prompts.render import Rendered
-from rl_assets.protocol.item import MODALITIES, build_messages
+from rl_assets.protocol.item import build_messages
 from rl_assets.protocol.media import MediaStore
 from rl_assets.store import digest_bytes, digest_json
 from rl_assets.workers import threads_of_own
@@ -247,7 +248,7 @@ class MediaRenderer:
         if "raw_prompt" in row:
             messages = row["raw_prompt"]
         else:
-            columns = {modality: row.get(modality + "s") for modality in MODALITIES}
+            columns = {modality: row.get(name) for modality, name in COLUMN_OF.items()}
             present = {modality: items for modality, items in columns.items() if items}
             try:
                 messages = build_messages(row, row["prompt"], present)
@@ -262,13 +263,13 @@ class MediaRenderer:
         seen = dict.fromkeys(MODALITIES, 0)
         for path, part in media_parts(messages):
             modality = part["type"]
-            if "raw_prompt" not in row and row.get(modality + "s"):
-                path = f"{modality}s[{seen[modality]}]"
+            if "raw_prompt" not in row and row.get(COLUMN_OF[modality]):
+                path = f"{COLUMN_OF[modality]}[{seen[modality]}]"
                 seen[modality] += 1
             if all(getattr(self.processor, name, None) is None for name in _PROCESSORS[modality]):
                 raise Refused(
                     "render.media_unsupported",
-                    modality + "s",
+                    COLUMN_OF[modality],
                     f"the policy's {type(self.processor).__name__} reads no {modality}",
                 )
             with reasons("render.media_error", path):

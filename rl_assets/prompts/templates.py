@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_assets.prompts.second_engine import PROBES, Render, second_engine
 from rl_assets.prompts.skeleton import Skeletons
-from rl_assets.prompts.verbatim import is_verbatim
+from rl_assets.prompts.verbatim import OF_EVERY_DICT, is_verbatim
 from rl_assets.store import to_json
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Messages = list[dict[str, Any]]
 Tools = Sequence[dict[str, Any]] | None
 
-_OF_EVERY_DICT = frozenset(dir(dict))
 _OF_A_LOOP = frozenset({"first", "last", "index", "index0", "length", "previtem", "nextitem"})
 
 TODAY = "strftime_now"
@@ -163,7 +162,7 @@ def _quicker(sandbox: "Environment") -> "Environment":
 
     def getattr_(value: Any, name: str) -> Any:
         if type(value) is dict:
-            if name in value and name not in _OF_EVERY_DICT:
+            if name in value and name not in OF_EVERY_DICT:
                 return value[name]
         elif type(value) is LoopContext and name in _OF_A_LOOP:
             return getattr(value, name)

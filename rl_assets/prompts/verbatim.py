@@ -35,7 +35,8 @@ _OF_A_TYPE = {
     *("number", "sequence", "string", "true", "undefined"),
 }
 _NEIGHBOURS = {"nextitem", "previtem"}
-_OF_EVERY_DICT = frozenset(dir(dict))
+OF_EVERY_DICT = frozenset(dir(dict))
+"""Names that a template may mean as a method of a message and not as its key."""
 _WRITABLE = {Kind.FIXED, Kind.TEXT, Kind.BUILT}
 
 
@@ -49,11 +50,11 @@ def is_verbatim(source: str, sandbox: "Environment") -> bool:
     Raises:
         jinja2.TemplateSyntaxError: it is no template.
     """
-    proof = _Proof()
+    proof, statements = _Proof(), sandbox.parse(source).body
     try:
         while proof.changed:
             proof.changed = False
-            proof.walk(sandbox.parse(source).body)
+            proof.walk(statements)
     except UnprovenError:
         return False
     return True
@@ -190,7 +191,7 @@ class _Proof:
         match self.kind(owner):
             case Kind.FIXED:
                 return Kind.FIXED
-            case Kind.MESSAGE if name not in _OF_EVERY_DICT:
+            case Kind.MESSAGE if name not in OF_EVERY_DICT:
                 return Kind.TEXT if name == "content" else Kind.FIXED
         raise UnprovenError
 
