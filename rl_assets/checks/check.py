@@ -118,5 +118,4 @@ def build_check_step(dataset: Dataset, asset: str, checks: Iterable[Check]) -> d
 
 
 def _summary(check: Check, findings: Findings) -> str:
-    many = "1 problem" if findings.failures == 1 else f"{findings.failures:,} problems"
-    return f"the check {check.name} on {check.asset} does not pass: {many}\n{findings.words()}"
+    return f"the check {check.name} on {check.asset} does not pass: {findings.many}\n{findings.words()}"

@@ -63,6 +63,11 @@ class Findings:
         """Whether nothing failed."""
         return self.failures == 0
 
+    @property
+    def many(self) -> str:
+        """How many problems there are, in words."""
+        return "1 problem" if self.failures == 1 else f"{self.failures:,} problems"
+
     def words(self) -> str:
         """The first failures in full, a line each, and how many more there are."""
         lines = [_quoted(row) for row in self.rows[:QUOTED_ROWS]]

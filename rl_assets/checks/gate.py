@@ -33,9 +33,8 @@ def require_passed(dataset: Dataset, assets: Iterable[str]) -> None:
 
 
 def _refusal(dataset: Dataset, check: Check, findings: Findings) -> InputError:
-    many = "1 problem" if findings.failures == 1 else f"{findings.failures:,} problems"
     return InputError(
-        found=many,
+        found=findings.many,
         expected=f"{dataset.name}/{check.asset} to pass its check {check.name}",
         remedy=f"Mend what it found and materialise {check.asset} again:\n{findings.words()}",
     )
