@@ -13,11 +13,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rl_assets.progress import Log
 
+Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Setup = Callable[[str, Log], contextlib.AbstractContextManager[Callable[[Task], Result]]]
@@ -30,6 +31,8 @@ AUTO = "auto"
 
 AHEAD = 2
 """Tasks that wait at each worker while it is at work."""
+
+_END: Any = object()
 
 
 def cores() -> int:
@@ -74,6 +77,15 @@ def spread(
             yield from map(work, tasks)
     else:
         yield from _spread_here(setup, tasks, places, log)
+
+
+def ahead(items: "Iterator[Item]") -> "Iterator[Item]":
+    """The same items, the next two of which are made by a thread while one is worked on."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = deque(thread.submit(next, items, _END) for _ in range(AHEAD))
+        while (item := coming.popleft().result()) is not _END:
+            coming.append(thread.submit(next, items, _END))
+            yield item
 
 
 def in_order(

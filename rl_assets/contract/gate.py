@@ -114,8 +114,8 @@ def apply_contract(
         InputError: a raw file is not the one that was scanned.
     """
     with (
-        TableWriter(folder / "field_contract.parquet", ROW_SCHEMA, group_rows=_BATCH_ROWS) as accepted,
-        TableWriter(folder / "rejected_rows.parquet", REJECT_SCHEMA, group_rows=_BATCH_ROWS) as rejected,
+        TableWriter(folder / "field_contract.parquet", ROW_SCHEMA) as accepted,
+        TableWriter(folder / "rejected_rows.parquet", REJECT_SCHEMA) as rejected,
     ):
         gate = _Gate(manifest, options, accepted, rejected, examples)
         progress = Progress(log, "field contract", manifest.rows, "rows")

@@ -19,6 +19,7 @@ from rl_assets.prompts.measure import Job, Measured, measure_all, media_counts
 from rl_assets.prompts.render import FastPathDiffersError, PromptRenderer, Rendered
 from rl_assets.prompts.reuse import Earlier, merge
 from rl_assets.store import Table, TableWriter, to_json
+from rl_assets.workers import ahead
 
 Truncation = Literal["left", "right", "middle"]
 
@@ -39,8 +40,9 @@ beyond, so that a row of a million tokens does not weigh more than it is worth."
 
 _STAMP_KEY = b"rl_assets.render_stamp"
 _MADE_KEY = b"rl_assets.made"
-_BATCH_ROWS = 2048
-_AHEAD = 2
+_BATCH_ROWS = 8192
+_BATCH_ROWS_WITH_MEDIA = 512
+_MOST_WAITING = 4
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class _Gate:
             self._writer("unrenderable_rows", REJECT_SCHEMA) as refused,
             _Background() as writing,
         ):
-            for job, measured in measure_all(_ahead(self._jobs(earlier)), self.renderer, total, self.log):
+            for job, measured in measure_all(ahead(self._jobs(earlier)), self.renderer, total, self.log):
                 encoded, lengths = merge(earlier, job.earlier, measured.encoded)
                 problems = _in_batch(job, measured)
                 long = lengths > self.limit
@@ -177,7 +179,11 @@ class _Gate:
 
     def _jobs(self, earlier: Earlier) -> Iterator[Job]:
         for batch in self.contract.batches(size=_BATCH_ROWS):
-            yield Job.of(batch, earlier.find(batch))
+            media = media_counts(batch) > 0
+            size = _BATCH_ROWS_WITH_MEDIA if media.any() else _BATCH_ROWS
+            for first in range(0, batch.num_rows, size):
+                rows = batch.slice(first, size)
+                yield Job.of(rows, earlier.find(rows), media=bool(media[first : first + size].any()))
 
     def _fitting(
         self, batch: pa.RecordBatch, encoded: Encoded, lengths: np.ndarray, keep: np.ndarray, cuts: np.ndarray
@@ -261,17 +267,8 @@ class _Background:
     def do(self, work: Callable[..., None], *arguments: Any) -> None:
         """Queue work; an error of earlier work is raised here or at the end."""
         self._waiting.append(self._thread.submit(work, *arguments))
-        if len(self._waiting) > 8:
+        if len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft().result()
-
-
-def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
-    """The same jobs, the next of which are read while one is worked on."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = deque(thread.submit(next, jobs, None) for _ in range(_AHEAD))
-        while (job := coming.popleft().result()) is not None:
-            coming.append(thread.submit(next, jobs, None))
-            yield job
 
 
 def cut_ids(ids: np.ndarray, limit: int, truncation: Truncation) -> np.ndarray:

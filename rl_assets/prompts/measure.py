@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.contract.consistency import is_bare
 from rl_assets.contract.jsontext import decode
+from rl_assets.memory import uncollected
 from rl_assets.progress import Log
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.media_source import media_parts
 from rl_assets.prompts.render import PromptRenderer, Rendered
 from rl_assets.prompts.tools import row_tools
-from rl_assets.workers import CLUSTER, cores, spread
+from rl_assets.workers import CLUSTER, ahead, cores, spread
 
 _TEXT_COLUMNS = ["prompt", "extra_columns"]
-_PART = '"type":"'
 _MEDIA_PART = '"type":"(image|video|audio)"'
 _FIRST_SAMPLE = 64
 _POOL_START = 5.0
@@ -60,10 +60,10 @@ class Job:
     todo: pa.RecordBatch
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, earlier: np.ndarray) -> Self:
-        """The job of a batch."""
+    def of(cls, batch: pa.RecordBatch, earlier: np.ndarray, *, media: bool) -> Self:
+        """The job of a batch, of which `media` says whether any row has some."""
         missing = earlier < 0
-        rows = batch.select(batch.schema.names if media_counts(batch).any() else _TEXT_COLUMNS)
+        rows = batch.select(batch.schema.names if media else _TEXT_COLUMNS)
         return cls(batch, earlier, rows if missing.all() else rows.filter(pa.array(missing)))
 
 
@@ -71,11 +71,10 @@ def media_counts(batch: pa.RecordBatch) -> np.ndarray:
     """How many media each row has, of all kinds, in its columns and in the parts of its messages."""
     total = np.zeros(batch.num_rows, dtype=np.int64)
     prompts = batch.column("prompt")
-    if pc.any(pc.match_substring(prompts, _PART)).as_py():
-        # Arguments of a tool call may read like a part.
-        for index in pc.indices_nonzero(pc.match_substring_regex(prompts, _MEDIA_PART)).to_pylist():
-            parts = (part for _, part in media_parts(decode(prompts[index].as_py())))
-            total[index] = sum(not is_bare(part) for part in parts)
+    # Arguments of a tool call may read like a part.
+    for index in pc.indices_nonzero(pc.match_substring_regex(prompts, _MEDIA_PART)).to_pylist():
+        parts = (part for _, part in media_parts(decode(prompts[index].as_py())))
+        total[index] = sum(not is_bare(part) for part in parts)
     for name in MEDIA_COLUMNS:
         if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
             counts = pc.fill_null(pc.list_value_length(batch.column(name)), 0)
@@ -83,18 +82,36 @@ def media_counts(batch: pa.RecordBatch) -> np.ndarray:
     return total
 
 
-def measure(renderer: PromptRenderer, rows: pa.RecordBatch, sample: int = 1) -> Measured:
-    """Render and encode rows of the contract.
+class Texts(NamedTuple):
+    """Rows whose text prompts are rendered and not yet encoded.
 
-    Args:
-        renderer: what makes a prompt of messages.
-        rows: `prompt` and `extra_columns`; where a row has media, all columns.
-        sample: how many text rows, spread over the batch, are held against transformers' own way.
-
-    Raises:
-        FastPathDiffersError: a row of the sample has other ids there.
+    Attributes:
+        rows: the rows.
+        plain: the positions of those without media, of which the next three are.
+        prompts: their messages.
+        tools: their own function schemas; None where no row has any.
+        texts: their text, empty for one that is refused.
+        with_media: the positions of those that have media, which are still to be rendered.
+        refused: the rows that have no prompt, by their position.
     """
-    texts = rows.column("prompt").cast(pa.binary()).to_pylist()
+
+    rows: pa.RecordBatch
+    plain: list[int]
+    prompts: list[Any]
+    tools: list[Any] | None
+    texts: list[str]
+    with_media: list[int]
+    refused: dict[int, Rendered]
+
+
+def render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
+    """Render the text prompts of `rows`: `prompt` and `extra_columns`; where a row has media, all columns."""
+    with uncollected():
+        return _render_texts(renderer, rows)
+
+
+def _render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
+    encoded = rows.column("prompt").cast(pa.binary()).to_pylist()
     tools, wrong = row_tools(rows.column("extra_columns"))
     refused = {
         index: Rendered(
@@ -107,38 +124,54 @@ def measure(renderer: PromptRenderer, rows: pa.RecordBatch, sample: int = 1) -> 
     with_media = [index for index in np.flatnonzero(counts).tolist() if index not in refused]
     aside = {*refused, *with_media}
     plain = [index for index in range(rows.num_rows) if index not in aside]
-    prompts = [decode(texts[index]) for index in plain]
+    prompts = [decode(encoded[index]) for index in plain]
     own = None if tools is None else [tools[index] for index in plain]
-    encoded, failed = renderer.render_batch(prompts, own)
+    texts, failed = renderer.texts(prompts, own)
     refused |= {plain[index]: why for index, why in failed.items()}
+    return Texts(rows, plain, prompts, own, texts, with_media, refused)
+
+
+def encode_texts(renderer: PromptRenderer, made: Texts, sample: int = 1) -> Measured:
+    """Encode what was rendered, and render and encode the rows with media.
+
+    Args:
+        renderer: what rendered them.
+        made: the rows.
+        sample: how many text rows, spread over the batch, are held against transformers' own way.
+
+    Raises:
+        FastPathDiffersError: a row of the sample has other ids there.
+    """
+    encoded, empty = renderer.encode(made.texts)
+    refused = {made.plain[index]: why for index, why in empty.items()} | made.refused
     if renderer.fast:
-        _verify(renderer, prompts, own, encoded, failed, sample)
-    if not aside:
+        _verify(renderer, made, encoded, sample)
+    if len(made.plain) == made.rows.num_rows:
         return Measured(encoded, refused)
-    ids: list[Any] = [()] * rows.num_rows
-    for index, found in zip(plain, encoded.split(), strict=True):
+    ids: list[Any] = [()] * made.rows.num_rows
+    for index, found in zip(made.plain, encoded.split(), strict=True):
         ids[index] = found
-    for index, rendered in zip(with_media, _render_media(renderer, rows, with_media), strict=True):
-        if rendered.ids is None:
-            refused[index] = rendered
+    rendered = _render_media(renderer, made.rows, made.with_media)
+    for index, prompt in zip(made.with_media, rendered, strict=True):
+        if prompt.ids is None:
+            refused[index] = prompt
         else:
-            ids[index] = rendered.ids
+            ids[index] = prompt.ids
     return Measured(Encoded.of(ids), refused)
 
 
-def _verify(
-    renderer: PromptRenderer,
-    prompts: list[Any],
-    tools: list[Any] | None,
-    encoded: Encoded,
-    failed: dict[int, Rendered],
-    sample: int,
-) -> None:
+def _verify(renderer: PromptRenderer, made: Texts, encoded: Encoded, sample: int) -> None:
     ends = np.cumsum(encoded.lengths)
-    for index in np.unique(np.linspace(0, len(prompts) - 1, sample).astype(int)) if prompts else ():
-        if index not in failed:
+    last = len(made.prompts) - 1
+    for index in np.unique(np.linspace(0, last, sample).astype(int)) if made.prompts else ():
+        if made.plain[index] not in made.refused:
             ids = encoded.ids[ends[index] - encoded.lengths[index] : ends[index]]
-            renderer.verify(prompts[index], None if tools is None else tools[index], ids)
+            renderer.verify(made.prompts[index], None if made.tools is None else made.tools[index], ids)
+
+
+def measure(renderer: PromptRenderer, rows: pa.RecordBatch, sample: int = 1) -> Measured:
+    """Render and encode rows: `render_texts`, then `encode_texts`."""
+    return encode_texts(renderer, render_texts(renderer, rows), sample)
 
 
 def _render_media(renderer: PromptRenderer, rows: pa.RecordBatch, indices: list[int]) -> list[Rendered]:
@@ -162,9 +195,9 @@ def measure_all(
 ) -> Iterator[tuple[Job, Measured]]:
     """Each job with what became of its rows, in the order of the jobs.
 
-    Work begins in this process. When the rows that are left would take so long that one process per core
-    is faster, start-up included, they are spawned: batches go there and come back in order, a few of
-    them at a time.
+    Work begins in this process, where a batch is rendered while the one before is encoded. When the rows
+    that are left would take so long that one process per core is faster, start-up included, they are
+    spawned: batches go there and come back in order, a few of them at a time.
 
     Args:
         jobs: batches, and what is known of them.
@@ -178,17 +211,26 @@ def measure_all(
     # Not timed: it makes what all others use, and has the larger sample.
     yield first, measure(renderer, first.todo, _FIRST_SAMPLE)
     left = total - first.batch.num_rows
-    spent, timed = 0.0, 0
-    for job in jobs:
-        start = time.perf_counter()
-        measured = measure(renderer, job.todo)
+    spent, timed, workers = 0.0, 0, 0
+
+    def rendered() -> Iterator[tuple[Job, Texts]]:
+        while not workers and (job := next(jobs, None)) is not None:
+            yield job, render_texts(renderer, job.todo)
+
+    coming = ahead(rendered())
+    start = time.perf_counter()
+    for job, texts in coming:
+        measured = encode_texts(renderer, texts)
         spent += time.perf_counter() - start
         timed += job.batch.num_rows
         left -= job.batch.num_rows
         yield job, measured
-        if (workers := _worth_starting(spent, spent / timed * left)) and _can_move(renderer):
-            log(f"length gate: {workers} processes render the other {left:,} rows")
-            yield from measure_in_processes(jobs, renderer, workers, log)
+        if not workers and _can_move(renderer):
+            workers = _worth_starting(spent, spent / timed * left)
+        start = time.perf_counter()
+    if workers and left > 0:
+        log(f"length gate: {workers} processes render the other {left:,} rows")
+        yield from measure_in_processes(jobs, renderer, workers, log)
 
 
 def _worth_starting(spent: float, left: float) -> int:

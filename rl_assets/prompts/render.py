@@ -193,14 +193,16 @@ class PromptRenderer:
             prompts: the messages of each.
             tools: per prompt function schemas of its own; None where it takes the renderer's.
         """
-        encoded, refused = self.render_batch(prompts, tools)
+        texts, refused = self.texts(prompts, tools)
+        encoded, empty = self.encode(texts)
+        refused = empty | refused
         return [refused.get(index) or Rendered(ids=ids.tolist()) for index, ids in enumerate(encoded.split())]
 
-    def render_batch(
+    def texts(
         self, prompts: Sequence[Messages], tools: Sequence[Tools] | None = None
-    ) -> tuple[Encoded, dict[int, Rendered]]:
-        """As `render`, the ids in arrays: those of each prompt, none for one that was refused, and the
-        refused by their position."""
+    ) -> tuple[list[str], dict[int, Rendered]]:
+        """The text of each prompt as for `render`, empty for one that is refused, and the refused by their
+        position."""
         texts: list[str] = []
         refused: dict[int, Rendered] = {}
         copied = self.template.copied
@@ -216,11 +218,14 @@ class PromptRenderer:
             except Exception as error:  # a template raises what it likes
                 texts.append("")
                 refused[index] = Rendered(error=first_line(error), code="render.template_error")
+        return texts, refused
+
+    def encode(self, texts: Sequence[str]) -> tuple[Encoded, dict[int, Rendered]]:
+        """The ids of each text of `texts`, and by their position those that have none, as refused."""
         encoded = self.encoder.encode(texts)
-        if not encoded.lengths.all():
-            for index in np.flatnonzero(encoded.lengths == 0).tolist():
-                refused.setdefault(index, Rendered(error="it renders to nothing", code="render.empty_prompt"))
-        return encoded, refused
+        without = np.flatnonzero(encoded.lengths == 0).tolist()
+        nothing = Rendered(error="it renders to nothing", code="render.empty_prompt")
+        return encoded, dict.fromkeys(without, nothing)
 
     def verify(self, messages: Messages, tools: Tools, ids: np.ndarray) -> None:
         """Hold the ids of a prompt against those that transformers gives by itself.

@@ -6,8 +6,6 @@ as the plain kind.
 """
 
 import array
-import contextlib
-import gc
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -179,15 +177,3 @@ def _data(texts: pa.Array) -> memoryview:
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[[texts.offset, texts.offset + len(texts)]]
     return memoryview(data)[ends[0] : ends[1]]
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Make many objects that all live on without the garbage collector looking through them on the way."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()

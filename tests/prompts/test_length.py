@@ -290,7 +290,7 @@ def test_another_text_of_the_compiled_template_is_named(renderer: PromptRenderer
 
 
 def jobs(table: Table) -> list[Job]:
-    return [Job.of(batch, np.full(batch.num_rows, -1)) for batch in table.batches(size=3)]
+    return [Job.of(batch, np.full(batch.num_rows, -1), media=False) for batch in table.batches(size=3)]
 
 
 def test_processes_give_the_same_in_the_same_order(tmp_path: Path, renderer: PromptRenderer) -> None:
