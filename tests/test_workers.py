@@ -10,7 +10,7 @@ import pytest
 
 from rl_assets.errors import InputError
 from rl_assets.progress import Log
-from rl_assets.workers import spread
+from rl_assets.workers import AHEAD, ahead, spread
 
 
 @contextmanager
@@ -53,3 +53,20 @@ def test_without_tasks_no_device_is_set_up() -> None:
     said: list[str] = []
     assert list(spread(halver, [], ["a", "b"], said.append)) == []
     assert said == []
+
+
+def test_what_is_made_ahead_comes_in_order_and_ends_with_what_went_wrong() -> None:
+    made: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(8):
+            made.append(number)
+            yield number
+        raise ValueError("no more numbers")
+
+    coming = ahead(numbers())
+    assert next(coming) == 0
+    assert len(made) <= 2 + AHEAD  # one at work here, the others waiting or being made
+    assert [next(coming) for _ in range(7)] == list(range(1, 8))
+    with pytest.raises(ValueError, match="no more numbers"):
+        next(coming)

@@ -41,8 +41,10 @@ beyond, so that a row of a million tokens does not weigh more than it is worth."
 _STAMP_KEY = b"rl_assets.render_stamp"
 _MADE_KEY = b"rl_assets.made"
 _BATCH_ROWS = 8192
+_BATCH_BYTES = 8 << 20
 _BATCH_ROWS_WITH_MEDIA = 512
 _MOST_WAITING = 4
+"""Batches that are worked on at a time are some ten, so that they are bounded in bytes too."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,9 @@ class _Gate:
     def _jobs(self, earlier: Earlier) -> Iterator[Job]:
         for batch in self.contract.batches(size=_BATCH_ROWS):
             media = media_counts(batch) > 0
-            size = _BATCH_ROWS_WITH_MEDIA if media.any() else _BATCH_ROWS
+            size = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1))
+            if media.any():
+                size = min(size, _BATCH_ROWS_WITH_MEDIA)
             for first in range(0, batch.num_rows, size):
                 rows = batch.slice(first, size)
                 yield Job.of(rows, earlier.find(rows), media=bool(media[first : first + size].any()))

@@ -289,6 +289,19 @@ def test_another_text_of_the_compiled_template_is_named(renderer: PromptRenderer
     assert result.slower == "the compiled chat template gives another text than apply_chat_template"
 
 
+@pytest.mark.parametrize("limit", [{"_BATCH_ROWS": 5}, {"_BATCH_BYTES": 1}, {"_BATCH_BYTES": 2_000}])
+def test_what_is_written_does_not_depend_on_the_size_of_a_batch(
+    limit: dict[str, int], renderer: PromptRenderer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = contract(tmp_path, ROWS)
+    once = gate(tmp_path, table, renderer)
+    for name, value in limit.items():
+        monkeypatch.setattr(length_module, name, value)
+    many = gate(tmp_path, table, renderer, "many")
+    for kind in ("kept", "overlong", "refused"):
+        assert getattr(many, kind).digest == getattr(once, kind).digest
+
+
 def jobs(table: Table) -> list[Job]:
     return [Job.of(batch, np.full(batch.num_rows, -1), media=False) for batch in table.batches(size=3)]
 
