@@ -26,7 +26,7 @@ from rl_assets.workers import CLUSTER, ahead, cores, spread
 
 _TEXT_COLUMNS = ["prompt", "extra_columns"]
 _MEDIA_PART = '"type":"(image|video|audio)"'
-_FIRST_SAMPLE = 64
+_FIRST_SAMPLE, _ONE_IN = 64, 1000
 _POOL_START = 5.0
 """Seconds that worker processes need before their first row, about: each imports transformers."""
 _TIMED = 1.0
@@ -131,13 +131,14 @@ def _render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
     return Texts(rows, plain, prompts, own, texts, with_media, refused)
 
 
-def encode_texts(renderer: PromptRenderer, made: Texts, sample: int = 1) -> Measured:
+def encode_texts(renderer: PromptRenderer, made: Texts, least: int = 1) -> Measured:
     """Encode what was rendered, and render and encode the rows with media.
 
     Args:
         renderer: what rendered them.
         made: the rows.
-        sample: how many text rows, spread over the batch, are held against transformers' own way.
+        least: of a thousand text rows one, and no fewer than this of the batch, is held against transformers'
+            own way.
 
     Raises:
         FastPathDiffersError: a row of the sample has other ids there.
@@ -145,7 +146,7 @@ def encode_texts(renderer: PromptRenderer, made: Texts, sample: int = 1) -> Meas
     encoded, empty = renderer.encode(made.texts)
     refused = {made.plain[index]: why for index, why in empty.items()} | made.refused
     if renderer.fast:
-        _verify(renderer, made, encoded, sample)
+        _verify(renderer, made, encoded, max(least, len(made.prompts) // _ONE_IN))
     if len(made.plain) == made.rows.num_rows:
         return Measured(encoded, refused)
     ids: list[Any] = [()] * made.rows.num_rows
@@ -169,9 +170,9 @@ def _verify(renderer: PromptRenderer, made: Texts, encoded: Encoded, sample: int
             renderer.verify(made.prompts[index], None if made.tools is None else made.tools[index], ids)
 
 
-def measure(renderer: PromptRenderer, rows: pa.RecordBatch, sample: int = 1) -> Measured:
+def measure(renderer: PromptRenderer, rows: pa.RecordBatch, least: int = 1) -> Measured:
     """Render and encode rows: `render_texts`, then `encode_texts`."""
-    return encode_texts(renderer, render_texts(renderer, rows), sample)
+    return encode_texts(renderer, render_texts(renderer, rows), least)
 
 
 def _render_media(renderer: PromptRenderer, rows: pa.RecordBatch, indices: list[int]) -> list[Rendered]:

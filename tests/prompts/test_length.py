@@ -289,6 +289,19 @@ def test_another_text_of_the_compiled_template_is_named(renderer: PromptRenderer
     assert result.slower == "the compiled chat template gives another text than apply_chat_template"
 
 
+def test_of_every_so_many_rows_one_is_held_against_transformers(
+    tmp_path: Path, renderer: PromptRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Any] = []
+    monkeypatch.setattr(PromptRenderer, "verify", lambda self, messages, *_: held.append(messages))
+    (batch,) = contract(tmp_path, ROWS).batches()
+    measure(renderer, batch)
+    assert len(held) == 1
+    monkeypatch.setattr("rl_assets.prompts.measure._ONE_IN", 3)
+    measure(renderer, batch)
+    assert len(held) == 1 + 3
+
+
 @pytest.mark.parametrize("limit", [{"_BATCH_ROWS": 5}, {"_BATCH_BYTES": 1}, {"_BATCH_BYTES": 2_000}])
 def test_what_is_written_does_not_depend_on_the_size_of_a_batch(
     limit: dict[str, int], renderer: PromptRenderer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
