@@ -57,7 +57,10 @@ def spread_on_ray(address: str, setup: Any, tasks: Iterable[Any], place: str, lo
         max_task_retries=-1,
     )
     log(f"ray: {count} workers at {address}")
-    actors = [remote.remote(setup, "cuda:0" if gpu else "cpu", f"ray {n}", lines) for n in range(count)]
+    # Held until the end: Ray may let go of a large argument that nobody holds, and an actor that is started
+    # again needs it again.
+    held = ray.put(setup)
+    actors = [remote.remote(held, "cuda:0" if gpu else "cpu", f"ray {n}", lines) for n in range(count)]
     free = deque(actors * (AHEAD + 1))
 
     def submit(task: Any) -> "Future[Any]":

@@ -70,10 +70,10 @@ def squarer(folder: Path, place: str, log: Log) -> Iterator[Callable[[int], tupl
 
 
 class Setup:
-    """`squarer` in a folder."""
+    """`squarer` in a folder; it may weigh as much as a tokenizer."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, weight: int = 0) -> None:
+        self.folder, self.weight = folder, bytes(weight)
 
     def __call__(self, place: str, log: Log) -> object:
         """The context manager of a worker."""
@@ -93,6 +93,12 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(cluster: str
     results = list(spread(Setup(tmp_path), [10, 11, 12, 13, 14, 15, 16], ["cpu"], lambda _: None))
     assert (tmp_path / "died").exists()
     assert [square for square, _, _ in results] == [100, 121, 144, 169, 196, 225, 256]
+
+
+def test_a_worker_is_replaced_also_where_its_setup_is_large(cluster: str, tmp_path: Path) -> None:
+    results = list(spread(Setup(tmp_path, 8 << 20), [13], ["cpu"], lambda _: None))
+    assert (tmp_path / "died").exists()
+    assert [square for square, _, _ in results] == [169]
 
 
 def test_what_is_wrong_in_a_worker_is_raised_here(cluster: str, tmp_path: Path) -> None:
