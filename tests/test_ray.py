@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,6 +61,7 @@ def squarer(folder: Path, place: str, log: Log) -> Iterator[Callable[[int], tupl
     def work(number: int) -> tuple[int, str, int]:
         if number == 13 and not (folder / "died").exists():
             (folder / "died").touch()
+            time.sleep(1)  # until Ray has let go of what nobody holds
             os.kill(os.getpid(), signal.SIGKILL)
         if number == 7:
             raise InputError(file="numbers", row=7, found="7", expected="an even number", remedy="Drop it.")
