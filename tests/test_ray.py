@@ -165,7 +165,7 @@ def test_the_whole_graph_gives_what_one_machine_gives_whichever_workers_die(
 ) -> None:
     local, here = toy_run
     shutil.copytree(local.root / "data/toy", tmp_path / "data/toy")
-    # The first two batches are rendered where the step runs; the others go to the cluster.
+    # The first batches are rendered where the step runs, at most four of five; the others go to the cluster.
     monkeypatch.setattr("rl_assets.prompts.length._BATCH_ROWS", 2)
     with dg.instance_for_test() as instance:
         with workers_are_killed({"length_filtered", "rollouts"}) as seen:

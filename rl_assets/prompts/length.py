@@ -42,9 +42,10 @@ _STAMP_KEY = b"rl_assets.render_stamp"
 _MADE_KEY = b"rl_assets.made"
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 8 << 20
+"""Batches are bounded in bytes too, because some ten of them are worked on at a time."""
 _BATCH_ROWS_WITH_MEDIA = 512
 _MOST_WAITING = 4
-"""Batches that are worked on at a time are some ten, so that they are bounded in bytes too."""
+"""Writes that wait before the gate waits for them."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class _Gate:
                 long = lengths > self.limit
                 fits = ~long
                 fits[list(problems)] = long[list(problems)] = False
-                cuts = long & (media_counts(job.batch) == 0) if self.truncation else np.zeros_like(long)
+                cuts = long & (job.media == 0) if self.truncation else np.zeros_like(long)
                 writing.do(
                     lambda *made: kept.write_batch(self._fitting(*made)),
                     *(job.batch, encoded, lengths, fits | cuts, cuts),
@@ -181,13 +182,13 @@ class _Gate:
 
     def _jobs(self, earlier: Earlier) -> Iterator[Job]:
         for batch in self.contract.batches(size=_BATCH_ROWS):
-            media = media_counts(batch) > 0
+            media = media_counts(batch)
             size = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1))
             if media.any():
                 size = min(size, _BATCH_ROWS_WITH_MEDIA)
             for first in range(0, batch.num_rows, size):
                 rows = batch.slice(first, size)
-                yield Job.of(rows, earlier.find(rows), media=bool(media[first : first + size].any()))
+                yield Job.of(rows, earlier.find(rows), media[first : first + size])
 
     def _fitting(
         self, batch: pa.RecordBatch, encoded: Encoded, lengths: np.ndarray, keep: np.ndarray, cuts: np.ndarray

@@ -52,19 +52,21 @@ class Job:
     Attributes:
         batch: the rows, whole.
         earlier: per row its position among the rows that were rendered before, or -1.
+        media: per row how many media it has.
         todo: the rows to render, with no more columns than that takes.
     """
 
     batch: pa.RecordBatch
     earlier: np.ndarray
+    media: np.ndarray
     todo: pa.RecordBatch
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, earlier: np.ndarray, *, media: bool) -> Self:
-        """The job of a batch, of which `media` says whether any row has some."""
+    def of(cls, batch: pa.RecordBatch, earlier: np.ndarray, media: np.ndarray) -> Self:
+        """The job of a batch."""
         missing = earlier < 0
-        rows = batch.select(batch.schema.names if media else _TEXT_COLUMNS)
-        return cls(batch, earlier, rows if missing.all() else rows.filter(pa.array(missing)))
+        rows = batch.select(batch.schema.names if media.any() else _TEXT_COLUMNS)
+        return cls(batch, earlier, media, rows if missing.all() else rows.filter(pa.array(missing)))
 
 
 def media_counts(batch: pa.RecordBatch) -> np.ndarray:
@@ -218,9 +220,8 @@ def measure_all(
         while not workers and (job := next(jobs, None)) is not None:
             yield job, render_texts(renderer, job.todo)
 
-    coming = ahead(rendered())
     start = time.perf_counter()
-    for job, texts in coming:
+    for job, texts in ahead(rendered()):
         measured = encode_texts(renderer, texts)
         spent += time.perf_counter() - start
         timed += job.batch.num_rows

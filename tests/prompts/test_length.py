@@ -14,7 +14,7 @@ from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.prompts import LengthResult, PromptRenderer, filter_by_length
 from rl_assets.prompts import length as length_module
 from rl_assets.prompts.length import cut_ids
-from rl_assets.prompts.measure import Job, measure, measure_all, measure_in_processes
+from rl_assets.prompts.measure import Job, measure, measure_all, measure_in_processes, media_counts
 from rl_assets.store import Table
 from tests.build import problem, write_jsonl
 from tests.prompts.families import GEMMA, QWEN, WEATHER, tokenizer_with
@@ -316,7 +316,9 @@ def test_what_is_written_does_not_depend_on_the_size_of_a_batch(
 
 
 def jobs(table: Table) -> list[Job]:
-    return [Job.of(batch, np.full(batch.num_rows, -1), media=False) for batch in table.batches(size=3)]
+    return [
+        Job.of(batch, np.full(batch.num_rows, -1), media_counts(batch)) for batch in table.batches(size=3)
+    ]
 
 
 def test_processes_give_the_same_in_the_same_order(tmp_path: Path, renderer: PromptRenderer) -> None:
