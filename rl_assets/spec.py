@@ -408,6 +408,11 @@ class CurationSpec(_Spec):
     """Further forms in which the rows are written: `trl` for TRL's GRPOTrainer, `openrlhf` for OpenRLHF
     (`--input_key prompt --label_key label --apply_chat_template`), `datasets` for `load_from_disk`."""
 
+    media: Literal["bytes", "paths"] = "bytes"
+    """How images, videos and audio clips are written: `bytes` in the files, which then open anywhere; or
+    absolute `paths`, which leave the files small and open on machines that have the media at the same place.
+    A video file and an audio clip can be written as a path only."""
+
     @field_validator("pass_rate")
     @classmethod
     def _is_band(cls, value: list[float] | None) -> list[float] | None:

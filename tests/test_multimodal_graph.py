@@ -102,6 +102,22 @@ def test_every_check_that_stops_a_run_passes(run: tuple[Dataset, dg.ExecuteInPro
     assert evaluations(result)["length_filtered.placeholder_media"].passed
 
 
+def test_the_training_set_has_every_medium_and_is_opened_whole(
+    run: tuple[Dataset, dg.ExecuteInProcessResult], dataset: Dataset
+) -> None:
+    found = evaluate(dataset, "verl_dataset", "loads_whole")
+    assert (found.passed, found.numbers) == (True, {"rows": 6, "opened": 5})
+    path = str(dataset.storage / "verl_dataset/train.parquet")
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    (at,) = (n for n, row in enumerate(rows) if row["extra_info"]["index"] == 2)
+    rows[at]["images"][1]["bytes"] = rows[at]["images"][1]["bytes"][:-40]
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
+    changed, dropped = problems(evaluate(dataset, "verl_dataset", "loads_whole"))
+    assert changed == "`images` is not what the raw file says"
+    assert dropped.startswith("verl drops it: ")
+
+
 def test_every_row_arrives_or_has_its_reason(run: tuple[Dataset, dg.ExecuteInProcessResult]) -> None:
     dataset, _ = run
     (refused,) = dataset.table("unrenderable_rows").rows()

@@ -3,7 +3,7 @@
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from upath import UPath
@@ -16,6 +16,9 @@ from rl_assets.contract import RawManifest, scan_files
 from rl_assets.errors import InputError
 from rl_assets.rewards.export import Export
 from rl_assets.store import Table, digest_json, publish_file, staging
+
+if TYPE_CHECKING:
+    from rl_assets.rewards.media import MediaWriter
 
 NAME = "verl_dataset"
 DESCRIPTION = """\
@@ -54,6 +57,7 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         from rl_assets.rewards.card import CARD, dataset_card
         from rl_assets.rewards.curate import Selection, curate, read_prompts
         from rl_assets.rewards.export import LEFT_OUT, write_export
+        from rl_assets.rewards.media import COPIES
         from rl_assets.rewards.similar import benchmark_texts, prompt_texts
 
         rows, target = dataset.table("length_filtered"), dataset.storage / NAME
@@ -64,12 +68,15 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 parameters["contamination_files"] = {file.path: file.digest for file in benchmarks.files}
             curated = curate(
                 read_prompts(rows),
-                Selection(**curation.model_dump(exclude={"contamination_files", "forms"})),
+                Selection(**curation.model_dump(exclude={"contamination_files", "forms", "media"})),
                 pass_rates,
                 partial(prompt_texts, rows),
                 benchmark_texts(benchmarks, dataset.root) if benchmarks else None,
             )
-            export = write_export(rows, curated, parameters=parameters, folder=folder, forms=curation.forms)
+            media = media_writer(dataset, rows, folder)
+            export = write_export(
+                rows, curated, media=media, parameters=parameters, folder=folder, forms=curation.forms
+            )
             counts, reasons = stage_counts(dataset), rejects(dataset)
             card = dataset_card(
                 dataset.name,
@@ -80,7 +87,8 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 rejects=reasons,
             )
             (folder / CARD).write_text(card)
-            _publish(folder, target, [*(file.name for file in export.all_files), LEFT_OUT, CARD])
+            copies = [str(path.relative_to(folder)) for path in (folder / COPIES).glob("*")]
+            _publish(folder, target, [*copies, *(file.name for file in export.all_files), LEFT_OUT, CARD])
         context.log.info(f"verl_dataset: {export.rows:,} of {rows.num_rows:,} prompts in {target}")
         return dg.MaterializeResult(
             value=export,
@@ -104,6 +112,15 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         )
 
     return verl_dataset
+
+
+def media_writer(dataset: Dataset, rows: Table, folder: Path | None = None) -> "MediaWriter":
+    """What writes the media of `rows` as the YAML asks for; copies go to `folder`."""
+    from rl_assets.prompts.media_source import MediaSource
+    from rl_assets.rewards.media import MediaWriter
+
+    source = MediaSource(dataset.root, dataset.spec.contract.media_root)
+    return MediaWriter.of(rows, source, dataset.spec.curation.media, dataset.storage / NAME, folder)
 
 
 def _publish(folder: Path, target: UPath, names: list[str]) -> None:

@@ -4,21 +4,31 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from upath import UPath
 
 from rl_assets.assets.dataset import Dataset
+from rl_assets.assets.verl_dataset import media_writer
 from rl_assets.checks.check import Check
 from rl_assets.checks.findings import Findings
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
+from rl_assets.prompts.media_source import has_media
+from rl_assets.rewards.verl_reader import OWN_SETTINGS, DroppedError, VerlReader
 from rl_assets.store import Table, digest_bytes, is_local
 
-_BATCH = 1024
+if TYPE_CHECKING:
+    from rl_assets.rewards.media import MediaWriter
+
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 32 << 20
 
 
 def _loads_whole(dataset: Dataset) -> Findings:
-    limit, findings = dataset.spec.data.max_prompt_length, Findings({"rows": 0})
+    limit, findings = dataset.spec.data.max_prompt_length, Findings({"rows": 0, "opened": 0})
+    table = dataset.table("length_filtered")
+    media, reader = media_writer(dataset, table), cache(lambda: VerlReader(dataset.renderer()))
     with _loaded(dataset) as files:
         # About 200 bytes a row; the rows themselves are read as they are compared.
         places = {
@@ -29,30 +39,51 @@ def _loads_whole(dataset: Dataset) -> Findings:
             if len(places[file.name]) != file.rows:
                 found = len(places[file.name])
                 findings.fail(f"{file.name} has {file.rows:,} rows, and {found:,} were loaded")
+        sizes = {file.name: _BATCH_BYTES // (file.bytes // file.rows + 1) for file in dataset.export().files}
         for name, rows in files:
-            for records in _batches(dataset.table("length_filtered"), places[name], name):
-                found = rows[[places[name][record["uid"]] for record in records]]
-                for index, record in enumerate(records):
-                    _compare(record, {key: values[index] for key, values in found.items()}, limit, findings)
+            for records in _batches(table, places[name], name, sizes[name]):
+                columns = rows[[places[name][record["uid"]] for record in records]]
+                pairs = [
+                    (record, {key: values[n] for key, values in columns.items()})
+                    for n, record in enumerate(records)
+                ]
+                for record, row in pairs:
+                    _compare(record, row, media, findings)
+                    _fits(record, record["prompt_length"], limit, findings)
+                if again := [(record, row) for record, row in pairs if _is_measured_again(row)]:
+                    measured = reader().measure([row for _, row in again])
+                    findings.count("opened", len(again))
+                    for (record, _), length in zip(again, measured, strict=True):
+                        _fits(record, length, limit, findings)
     return findings
 
 
-def _batches(table: Table, places: Mapping[str, int], name: str) -> Iterator[list[dict[str, Any]]]:
+def _is_measured_again(row: Mapping[str, Any]) -> bool:
+    """Whether verl may make another prompt of a row than the length gate made, or none."""
+    return has_media(row) or any(row.get(name) is not None for name in OWN_SETTINGS)
+
+
+def _fits(record: Mapping[str, Any], length: "int | DroppedError", limit: int, findings: Findings) -> None:
+    if isinstance(length, DroppedError):
+        findings.fail(f"verl drops it: {length}", record)
+    elif length > limit:
+        findings.fail(f"the prompt has {length} tokens, the limit is {limit}", record)
+
+
+def _batches(table: Table, places: Mapping[str, int], name: str, size: int) -> Iterator[list[dict[str, Any]]]:
     """The rows of the length gate that are in a file, some at a time."""
-    for batch in table.batches(size=_BATCH):
+    for batch in table.batches(size=min(max(size, 1), _BATCH_ROWS)):
         records = batch.to_pylist()
         taken = [row for row in records if f"{row['split']}.parquet" == name and row["uid"] in places]
         if taken:
             yield taken
 
 
-def _compare(record: dict[str, Any], row: dict[str, Any], limit: int, findings: Findings) -> None:
-    source = decode_row(record)
+def _compare(record: dict[str, Any], row: dict[str, Any], media: "MediaWriter", findings: Findings) -> None:
+    source = media.row(decode_row(record), record["source_file"])
     changed = [name for name, value in row.items() if _text(value) != _text(source.get(name))]
     if changed or source.keys() - row.keys():
         findings.fail(f"`{', '.join(changed)}` is not what the raw file says", record)
-    if record["prompt_length"] > limit:
-        findings.fail(f"the prompt has {record['prompt_length']} tokens, the limit is {limit}", record)
 
 
 def _splits_apart(dataset: Dataset) -> Findings:
@@ -87,15 +118,20 @@ def _loaded(dataset: Dataset) -> Iterator[list[tuple[str, Any]]]:
 
 def _text(value: Any) -> str:
     """Compared as text, since 1 == 1.0 == True in Python but not for a scorer."""
-    return json.dumps(value, sort_keys=True, default=repr)
+    return json.dumps(value, sort_keys=True, default=_shown)
+
+
+def _shown(value: Any) -> str:
+    return digest_bytes(value) if isinstance(value, bytes) else repr(value)
 
 
 CHECKS = [
     Check(
         "verl_dataset",
         "loads_whole",
-        "Read by `datasets`, as verl reads it, every file has all its rows, every value is "
-        "what the raw file says, and no prompt is longer than `data.max_prompt_length`.",
+        "Read by `datasets`, as verl reads it, every file has all its rows, every value is what the raw file "
+        "says, every medium can be opened as verl opens it, and no prompt that verl makes is longer than "
+        "`data.max_prompt_length`: verl would drop such a row without a word.",
         _loads_whole,
     ),
     Check(

@@ -115,8 +115,12 @@ class MediaRenderer:
 
     def reading(self, store: MediaStore) -> "MediaRenderer":
         """The same for the rows of shards, whose media bytes are in `store`."""
+        return self.opening(replace(self.source, store=store))
+
+    def opening(self, source: MediaSource) -> "MediaRenderer":
+        """The same with media that `source` opens."""
         other = copy.copy(self)
-        other.source = replace(self.source, store=store)
+        other.source = source
         return other
 
     def render(self, rows: Sequence[Mapping[str, Any]]) -> list[Rendered]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +14,7 @@ from rl_assets.errors import InputError
 from rl_assets.rewards.curate import Curated, LeftOut
 from rl_assets.rewards.exact import survives_json, to_array, widened
 from rl_assets.rewards.forms import FORMS
+from rl_assets.rewards.media import MediaWriter
 from rl_assets.store import Table, TableWriter, digest_file, digest_json
 
 LEFT_OUT = "left_out.parquet"
@@ -35,6 +35,7 @@ LEFT_OUT_SCHEMA = pa.schema(
 
 _FIRST_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info", *MEDIA_COLUMNS)
 _BATCH_ROWS = 1024
+_BATCH_BYTES = 32 << 20
 
 
 class ExportedFile(BaseModel):
@@ -97,17 +98,25 @@ class Export(BaseModel):
 
 
 def write_export(
-    rows: Table, curated: Curated, *, parameters: Mapping[str, Any], folder: Path, forms: Sequence[str] = ()
+    rows: Table,
+    curated: Curated,
+    *,
+    media: MediaWriter,
+    parameters: Mapping[str, Any],
+    folder: Path,
+    forms: Sequence[str] = (),
 ) -> Export:
     """Write the rows that were taken as `train.parquet` and `val.parquet`, the others as `left_out.parquet`.
 
     A row is written in verl's schema: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`,
     media, the users' own columns and `uid`. Loaded with `datasets` (as verl does), every value comes back as
-    it stood in the raw file. A row of which that cannot be said is left out as `not_exact`.
+    it stood in the raw file, and media can be opened from any folder. A row of which that cannot be said is
+    left out as `not_exact`.
 
     Args:
         rows: the length gate's rows.
         curated: which of them are taken.
+        media: puts their media into the form in which they are written.
         parameters: noted in the result.
         folder: where the files are written.
         forms: further forms in which the rows are written: those of `FORMS`, and `datasets`.
@@ -117,11 +126,12 @@ def write_export(
     """
     had = {prompt["split"] for prompt in curated.taken} | {left.prompt["split"] for left in curated.left_out}
     uids = {split: {p["uid"] for p in curated.taken if p["split"] == split} for split in SPLITS}
-    types = {split: _in_order(_column_types(export_rows(rows, uids[split]))) for split in SPLITS}
+    shapes = media.dried()
+    types = {split: _in_order(_column_types(export_rows(rows, uids[split], shapes))) for split in SPLITS}
     inexact = {
         row["uid"]: (NOT_EXACT, f"`{name}` holds a number that `datasets` does not read exactly")
         for split in SPLITS
-        for row, name in _not_exact(rows, uids[split], types[split])
+        for row, name in _not_exact(export_rows(rows, uids[split], shapes), types[split])
     }
     curated.leave_out("exact", inexact)
     written: dict[str, list[ExportedFile]] = {form: [] for form in ("", *forms) if form != SAVED}
@@ -132,8 +142,8 @@ def write_export(
         for form, files in written.items() if taken else ():
             name = f"{form}/{split}.parquet".lstrip("/")
             make = FORMS.get(form, dict)
-            shape = types[split] if not form else _column_types(map(make, export_rows(rows, taken)))
-            files.append(_write(folder, name, shape, map(make, export_rows(rows, taken))))
+            shape = types[split] if not form else _column_types(map(make, export_rows(rows, taken, shapes)))
+            files.append(_write(folder, name, shape, map(make, export_rows(rows, taken, media)), media))
     if SAVED in forms:
         written[SAVED] = _save_to_disk(folder, [file.name for file in written[""]])
     with TableWriter(folder / LEFT_OUT, LEFT_OUT_SCHEMA) as writer:
@@ -151,11 +161,11 @@ def write_export(
     )
 
 
-def export_rows(rows: Table, taken: set[str]) -> Iterator[dict[str, Any]]:
-    """The rows with the uids `taken`, decoded, in verl's schema."""
+def export_rows(rows: Table, taken: set[str], media: MediaWriter) -> Iterator[dict[str, Any]]:
+    """The rows with the uids `taken`, decoded, in verl's schema, their media as `media` writes them."""
     for record in rows.rows(size=_BATCH_ROWS):
         if record["uid"] in taken:
-            yield decode_row(record)
+            yield media.row(decode_row(record), record["source_file"])
 
 
 def _column_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, pa.DataType]:
@@ -174,11 +184,11 @@ def _in_order(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
 
 
 def _not_exact(
-    rows: Table, taken: set[str], types: Mapping[str, pa.DataType]
+    rows: Iterator[dict[str, Any]], types: Mapping[str, pa.DataType]
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Rows with a value that would come back as another, each with the column that it is in."""
     if columns := _json_columns(types):
-        for row in export_rows(rows, taken):
+        for row in rows:
             yield from ((row, name) for name in columns if not survives_json(row.get(name)))
 
 
@@ -187,12 +197,16 @@ def _json_columns(types: Mapping[str, pa.DataType]) -> list[str]:
 
 
 def _write(
-    folder: Path, name: str, types: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
+    folder: Path,
+    name: str,
+    types: Mapping[str, pa.DataType],
+    rows: Iterator[Mapping[str, Any]],
+    media: MediaWriter,
 ) -> ExportedFile:
     schema, path = pa.schema(list(types.items())), folder / name
     path.parent.mkdir(exist_ok=True)
     with TableWriter(path, schema) as writer:
-        while batch := list(islice(rows, _BATCH_ROWS)):
+        for batch in _batches(rows, media):
             arrays = [to_array([row.get(name) for row in batch], kind) for name, kind in types.items()]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return ExportedFile(
@@ -202,6 +216,18 @@ def _write(
         digest=digest_file(path),
         json_columns=_json_columns(types),
     )
+
+
+def _batches(rows: Iterator[Mapping[str, Any]], media: MediaWriter) -> Iterator[list[Mapping[str, Any]]]:
+    """Rows some at a time, fewer where their media are large."""
+    batch, read = [], media.num_bytes
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _BATCH_ROWS or media.num_bytes - read > _BATCH_BYTES:
+            yield batch
+            batch, read = [], media.num_bytes
+    if batch:
+        yield batch
 
 
 def _save_to_disk(folder: Path, names: Sequence[str]) -> list[ExportedFile]:

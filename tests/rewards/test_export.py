@@ -11,9 +11,11 @@ import yaml
 from rl_assets.contract import RawManifest
 from rl_assets.errors import InputError
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
+from rl_assets.prompts.media_source import MediaSource
 from rl_assets.rewards.card import dataset_card
 from rl_assets.rewards.curate import Selection, curate, read_prompts
 from rl_assets.rewards.export import Export, write_export
+from rl_assets.rewards.media import MediaWriter
 from rl_assets.store import Table, TableWriter
 from tests.checks.stores import contract_row
 
@@ -32,7 +34,9 @@ def export(
     target = folder / "verl_dataset"
     target.mkdir(exist_ok=True)
     curated = curate(read_prompts(writer.table), Selection(**selection), {})
-    return write_export(writer.table, curated, parameters=selection, folder=target, forms=forms), target
+    media = MediaWriter.of(writer.table, MediaSource(folder), "bytes", target)
+    made = write_export(writer.table, curated, media=media, parameters=selection, folder=target, forms=forms)
+    return made, target
 
 
 def loaded(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -20,11 +20,13 @@ from verl.workers.reward_manager.dapo import DAPORewardManager
 from verl.workers.reward_manager.naive import NaiveRewardManager
 
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
+from rl_assets.prompts.media_source import MediaSource
 from rl_assets.protocol import DataProto, ShardManifest, write_shard
 from rl_assets.rewards import RewardFunction, ScorePool, build_reward_inputs, reward_batch, score_table
 from rl_assets.rewards.builtin import compute_score, perfect_answer
 from rl_assets.rewards.curate import Selection, curate, read_prompts
 from rl_assets.rewards.export import write_export
+from rl_assets.rewards.media import MediaWriter
 from rl_assets.store import TableWriter
 from rl_assets.verl import to_verl
 
@@ -211,7 +213,8 @@ def test_verl_loads_the_training_set_whole(tokenizer: Any, tmp_path: Path) -> No
             for n, (truth, info) in enumerate(zip(truths, infos, strict=True))
         )
     curated = curate(read_prompts(writer.table), Selection(), {})
-    write_export(writer.table, curated, parameters={}, folder=tmp_path)
+    media = MediaWriter(MediaSource(tmp_path))
+    write_export(writer.table, curated, media=media, parameters={}, folder=tmp_path)
     config = OmegaConf.create(
         {"max_prompt_length": 96, "filter_overlong_prompts": True, "cache_dir": str(tmp_path)}
     )

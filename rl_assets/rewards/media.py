@@ -1,0 +1,235 @@
+"""The media of a training set, written so that a trainer opens them from any folder.
+
+verl 0.9.1 takes an image as bytes (in a media column), as a data URI or as a path; a video as a path, or as a
+list of frames, each a data URI or a path; an audio clip as a path. It resolves a relative path against the
+folder that it was started in. So images and frames are written with their bytes, or everything by absolute
+paths.
+"""
+
+import base64
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from upath import UPath
+
+from rl_assets.contract.jsontext import decode
+from rl_assets.contract.media import payload_keys
+from rl_assets.contract.schema import COLUMN_OF, MEDIA_COLUMNS
+from rl_assets.errors import InputError
+from rl_assets.prompts.media_source import MediaSource, Medium
+from rl_assets.protocol.item import build_messages
+from rl_assets.store import Table, digest_bytes, is_local
+
+MediaForm = Literal["bytes", "paths"]
+Row = dict[str, Any]
+
+COPIES = "media"
+"""Folder beside the files, for media that have bytes and no path, where media are written as paths."""
+
+_ORIENTATION = 0x0112
+
+
+@dataclass
+class MediaWriter:
+    """Puts the media of rows into the form in which they are written.
+
+    Attributes:
+        source: opens the media of a row.
+        form: `bytes` or `paths`.
+        uniform: whether all images of media columns have settings of the same names and types, so that the
+            column is one of bytes; where they have not it is one of data URIs, which fit any column.
+        target: the folder of the training set, in which `paths` names copies of media that have bytes alone.
+        folder: where these are written; None writes none.
+        dry: media are looked for and not read: what is written is empty.
+        num_bytes: bytes of the media that were read.
+    """
+
+    source: MediaSource
+    form: MediaForm = "bytes"
+    uniform: bool = True
+    target: Path | UPath = Path()
+    folder: Path | None = None
+    dry: bool = False
+    num_bytes: int = field(default=0, init=False)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Table,
+        source: MediaSource,
+        form: MediaForm,
+        target: Path | UPath,
+        folder: Path | None = None,
+    ) -> Self:
+        """The writer for the media of `rows`.
+
+        Raises:
+            InputError: absolute paths are asked for in a store that has none.
+        """
+        if form == "paths" and not is_local(target):
+            raise InputError(
+                field="curation.media",
+                found=f"`paths`, and the training set is published at {target}",
+                expected="a store on a local disk",
+                remedy="Write `curation.media: bytes`, or set RL_ASSETS_STORAGE to a folder.",
+            )
+        shapes = {
+            tuple(sorted((name, type(value).__name__) for name, value in settings(item, "image").items()))
+            for batch in rows.batches(["images.list.element.item"])
+            for item in map(decode, batch.column(0).flatten().field("item").unique().to_pylist())
+        }
+        return cls(source, form, len(shapes) <= 1, target, folder)
+
+    def dried(self) -> "MediaWriter":
+        """The same, which writes nothing but the shape of a row."""
+        return replace(self, dry=True)
+
+    def row(self, row: Row, source_file: str) -> Row:
+        """A row in verl's schema with media that can be opened from anywhere; one without media as it is.
+
+        Where a message of a row with media columns has a list of parts, verl replaces no placeholder in it:
+        there the media go into the parts.
+
+        Args:
+            row: as `decode_row` gives it.
+            source_file: that it is from, which its paths are relative to.
+
+        Raises:
+            InputError: a medium is not there any more, or has no form that can be written.
+        """
+        media = {modality: items for modality, name in COLUMN_OF.items() if (items := row.get(name))}
+        listed = any(type(message.get("content")) is list for message in row["prompt"])
+        if not media and not listed:
+            return row
+        try:
+            if not listed:
+                return row | {
+                    COLUMN_OF[modality]: [self._item(modality, item, source_file) for item in items]
+                    for modality, items in media.items()
+                }
+            made = {key: value for key, value in row.items() if key not in MEDIA_COLUMNS}
+            messages = build_messages(row, row["prompt"], media)
+            return made | {"prompt": [self._message(message, source_file) for message in messages]}
+        except (OSError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                file=source_file,
+                field="media",
+                found=f"{error} (uid {row['uid']})",
+                expected="the medium that the length gate opened",
+                remedy="Put it back, or materialise the dataset again from field_contract on.",
+            ) from error
+
+    def _message(self, message: dict[str, Any], source_file: str) -> dict[str, Any]:
+        content = message.get("content")
+        if type(content) is not list:
+            return message
+        return message | {"content": [self._part(part, source_file) for part in content]}
+
+    def _part(self, part: dict[str, Any], source_file: str) -> dict[str, Any]:
+        modality = part.get("type")
+        if modality not in COLUMN_OF:
+            return part
+        made = self._by_text(modality, part, source_file)
+        return {"type": modality, modality: made, **settings(part, modality)}
+
+    def _item(self, modality: str, item: Any, source_file: str) -> dict[str, Any]:
+        part = {"type": modality, **item} if isinstance(item, dict) else {"type": modality, modality: item}
+        own = settings(part, modality)
+        if modality == "image" and self.form == "bytes" and self.uniform:
+            return {"bytes": self._bytes(self._open(part, source_file)), **own}
+        return {modality: self._by_text(modality, part, source_file), **own}
+
+    def _by_text(self, modality: str, part: Mapping[str, Any], source_file: str) -> str | list[str]:
+        """A medium as a path or a data URI; a list of frames as a list of these."""
+        medium = self._open(part, source_file)
+        if self.form == "paths":
+            return self._path(medium, modality)
+        if modality == "image" and not isinstance(medium, list):
+            return self._uri(medium)
+        if modality == "video" and isinstance(medium, list):
+            return [self._uri(frame) for frame in medium]
+        raise InputError(
+            file=source_file,
+            field=COLUMN_OF[modality],
+            found=f"{'a clip' if modality == 'audio' else 'a video'}, which verl opens by its path alone",
+            expected="images, lists of frames, or media as paths",
+            remedy="Write `curation.media: paths`.",
+        )
+
+    def _open(self, part: Mapping[str, Any], source_file: str) -> Medium:
+        return self.source.open(part, source_file)
+
+    def _path(self, medium: Medium, modality: str) -> Any:
+        if isinstance(medium, list):
+            return [self._path(frame, "image") for frame in medium]
+        if isinstance(medium, Path) and (modality != "image" or not _is_changed(medium.read_bytes())):
+            return str(medium)
+        data = self._bytes(medium) if modality == "image" else _read(medium)
+        name = digest_bytes(data)
+        if self.folder and not self.dry and not (copy := self.folder / COPIES / name).exists():
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(data)
+        return str(Path(str(self.target)).absolute() / COPIES / name)
+
+    def _uri(self, medium: Medium) -> str:
+        if self.dry:
+            return ""
+        data = self._bytes(medium)
+        return f"data:{_mime(data)};base64,{base64.b64encode(data).decode()}"
+
+    def _bytes(self, medium: Medium) -> bytes:
+        if self.dry:
+            return b""
+        data = as_seen(_read(medium))
+        self.num_bytes += len(data)
+        return data
+
+
+def settings(part: Any, modality: str) -> dict[str, Any]:
+    """What a media item or part says besides its medium, such as `max_pixels`."""
+    if not isinstance(part, dict):
+        return {}
+    keys = payload_keys(modality)
+    inner: dict[str, Any] = next((part[key] for key in keys if isinstance(part.get(key), dict)), {})
+    return {
+        key: value
+        for key, value in {**inner, **part}.items()
+        if key not in keys and key != "type" and value is not None
+    }
+
+
+def as_seen(data: bytes) -> bytes:
+    """The bytes of an image that every trainer sees as the policy here does: those given, unless a trainer
+    would see another picture (it ignores the EXIF orientation, and cuts 16 bits to 8), else a PNG of it."""
+    if not _is_changed(data):
+        return data
+    from rl_assets.prompts.media_decode import read_image
+
+    sink = io.BytesIO()
+    read_image(io.BytesIO(data)).save(sink, "PNG")
+    return sink.getvalue()
+
+
+def _is_changed(data: bytes) -> bool:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        return image.mode[0] in "IF" or image.getexif().get(_ORIENTATION, 1) != 1
+
+
+def _mime(data: bytes) -> str:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        return Image.MIME.get(image.format or "", "image/png")
+
+
+def _read(medium: Medium) -> bytes:
+    if isinstance(medium, list):
+        raise ValueError("a list where one medium is expected")
+    return medium.read_bytes() if isinstance(medium, Path) else medium.getvalue()

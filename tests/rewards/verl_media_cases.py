@@ -1,0 +1,252 @@
+"""Media in training files read by the real verl; run by test_with_verl.py in a process that has it.
+
+`RLHFDataset` loads a file with its processor and filters it. What it makes of every row, good or bad, is what
+`VerlReader` says of it.
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import transformers
+from omegaconf import OmegaConf
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
+from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.prompts import PromptRenderer, filter_by_length
+from rl_assets.prompts.media_source import MediaSource
+from rl_assets.rewards.curate import Selection, curate, read_prompts
+from rl_assets.rewards.export import write_export
+from rl_assets.rewards.media import MediaForm, MediaWriter
+from rl_assets.rewards.verl_reader import DroppedError, VerlReader
+from tests.prompts import media, processors
+
+LIMIT = 120
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return processors.save("qwen2_5_vl", tmp_path_factory.mktemp("policy"))
+
+
+class Measured(RLHFDataset):
+    """verl's dataset, which remembers every length that its filter computes."""
+
+    def maybe_filter_out_long_prompts(self, dataframe: Any = None) -> Any:
+        self.lengths: list[int] = []
+
+        class Frame:
+            @staticmethod
+            def filter(test: Any, **_: Any) -> Any:
+                cells = [cell.cell_contents for cell in test.__closure__]
+                measure = dict(zip(test.__code__.co_freevars, cells, strict=True))["doc2len"]
+                self.lengths = [measure(row) for row in dataframe]
+                return dataframe.select([n for n in range(len(dataframe)) if test(dataframe[n])])
+
+        return super().maybe_filter_out_long_prompts(Frame())
+
+
+def by_verl(file: Path, policy: Path) -> Measured:
+    processor = transformers.AutoProcessor.from_pretrained(policy)
+    config = OmegaConf.create({"max_prompt_length": LIMIT, "cache_dir": str(file.parent / "cache")})
+    return Measured(str(file), processor.tokenizer, config, processor)
+
+
+def uri(data: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def asked(content: Any, **columns: Any) -> dict[str, Any]:
+    return {
+        "data_source": "hiyouga/geometry3k",
+        "prompt": [{"role": "user", "content": content}],
+        "reward_model": {"style": "rule", "ground_truth": "34"},
+        **columns,
+    }
+
+
+def raw_rows(folder: Path) -> list[dict[str, Any]]:
+    """Rows in all the forms in which people give images: of a jsonl file, beside which the images are."""
+    (folder / "img").mkdir(parents=True)
+    rows = [asked("What is 17 + 17?")]
+    for number, side in enumerate([(24, 32), (50, 30), (20, 60), (33, 47), (64, 64)]):
+        name = f"img/{number}.png"
+        (folder / name).write_bytes(media.png(*side))
+        rows += [
+            asked(f"<image>Find {number}.", images=[name]),
+            asked(f"<image> Find {number}", images=[{"path": name}]),
+            asked(f"What is <image>, {number}?", images=[uri(media.png(side[1], side[0]))]),
+            asked([{"type": "image", "image": name}, {"type": "text", "text": f"Part {number}?"}]),
+        ]
+    name = "img/0.png"
+    rows += [
+        asked("<image>, <image> and <image>?", images=[name, {"path": "img/1.png"}, uri(media.png(16, 40))]),
+        asked([{"type": "image"}, {"type": "text", "text": "?"}], images=[name]),
+    ]
+    return rows
+
+
+def write_jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def exported(root: Path, policy: Path, rows: list[dict[str, Any]], form: MediaForm = "bytes") -> Path:
+    """The training set of the rows, after the contract and the length gate; none is lost on the way."""
+    write_jsonl(root / "raw/train.jsonl", rows)
+    (root / "made").mkdir()
+    contract = apply_contract(
+        scan_files("raw", root=root), ContractOptions(), root=root, folder=root / "made"
+    )
+    assert not list(contract.rejected.rows(["message"]))
+    gate = filter_by_length(
+        contract.accepted,
+        PromptRenderer.load(policy, root=root),
+        max_prompt_length=10_000,
+        folder=root / "made",
+        log=lambda _: None,
+    )
+    assert not list(gate.refused.rows(["message"]))
+    curated = curate(read_prompts(gate.kept), Selection(), {})
+    target = root / "verl_dataset"
+    target.mkdir()
+    writer = MediaWriter.of(gate.kept, MediaSource(root), form, target, target)
+    made = write_export(gate.kept, curated, media=writer, parameters={}, folder=target)
+    assert made.rows == gate.kept.num_rows
+    return target / "train.parquet"
+
+
+def compare(file: Path, policy: Path) -> tuple[list[int | DroppedError], Measured]:
+    """Hold the verdict on every row against verl's: the same length, or dropped by both."""
+    theirs = by_verl(file, policy)
+    import datasets
+
+    rows = list(datasets.Dataset.from_parquet(str(file), cache_dir=str(file.parent / "own")))
+    ours = VerlReader(PromptRenderer.load(policy)).measure(rows)
+    told = [LIMIT + 1 if isinstance(length, DroppedError) else length for length in ours]
+    assert told == theirs.lengths
+    return ours, theirs
+
+
+@pytest.mark.parametrize("form", ["bytes", "paths"])
+def test_verl_keeps_every_row_with_media_in_any_folder(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch, form: MediaForm
+) -> None:
+    file = exported(tmp_path, policy, raw_rows(tmp_path / "raw"), form)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    lengths, theirs = compare(file, policy)
+    assert not [length for length in lengths if isinstance(length, DroppedError)]
+    assert len(theirs) == sum(length <= LIMIT for length in theirs.lengths)
+
+
+def test_settings_of_some_images_stay_with_them(tmp_path: Path, policy: Path) -> None:
+    """A null in their place would be a size for verl."""
+    rows = raw_rows(tmp_path / "raw")
+    size = {"resized_height": 24, "resized_width": 41}
+    rows += [
+        asked(f"<image> {n} <image>", images=["img/3.png", {"image": "img/4.png", **own}])
+        for n, own in enumerate([{"max_pixels": 640}, {"min_pixels": 1280, "max_pixels": 1920}, size])
+    ]
+    lengths, theirs = compare(exported(tmp_path, policy, rows), policy)
+    assert not [length for length in lengths if isinstance(length, DroppedError)]
+    plain = [asked(f"<image> {n} <image>", images=["img/3.png", "img/4.png"]) for n in range(3)]
+    (tmp_path / "plain").mkdir()
+    raw_rows(tmp_path / "plain/raw")
+    assert theirs.lengths[-3:] != compare(exported(tmp_path / "plain", policy, plain), policy)[1].lengths
+
+
+def test_a_list_of_frames_is_opened(tmp_path: Path, policy: Path) -> None:
+    raw_rows(tmp_path / "raw")
+    frames = [f"img/{n}.png" for n in (0, 0, 0, 0)]
+    rows = [asked("A film: <video>", videos=[frames]), asked("<video>", videos=[{"video": frames}])]
+    theirs = by_verl(exported(tmp_path, policy, rows), policy)
+    assert len(theirs) == 2
+
+
+def bad_rows(folder: Path) -> list[dict[str, Any]]:
+    """Rows that verl drops, and rows beside them that it keeps though they look like those."""
+    picture = folder / "a.png"
+    picture.write_bytes(media.png(24, 32))
+    (folder / "cut.png").write_bytes(media.png(64, 64)[:1500])
+    (folder / "no.png").write_text("no image")
+    path, data = str(picture), uri(media.png(24, 32))
+    system = {"role": "system", "content": "Be brief."}
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    items: list[Any] = [
+        path,
+        data,
+        f"file://{path}",
+        "a.png",
+        str(folder / "cut.png"),
+        str(folder / "no.png"),
+        str(folder / "missing.png"),
+        "data:application/octet-stream;base64," + data.partition(",")[2],
+        data.replace("base64,", ""),
+        {"image": path},
+        {"image": path, "max_pixels": 640, "min_pixels": None},
+        {"image": path, "resized_height": None, "resized_width": None},
+        {"image": path, "resized_height": 24, "resized_width": 41},
+        {"image_url": path},
+        {"path": path},
+        {"url": path},
+        {"bytes": None, "path": path},
+        {"image": None},
+        {"image": {"url": path}},
+        {},
+        None,
+        7,
+        [path],
+    ]
+    part = {"type": "image", "image": path}
+    text = {"type": "text", "text": "?"}
+    return [
+        *(asked("<image> What?", images=[item]) for item in items),
+        asked("What?", images=[path]),
+        asked("<image> <image>", images=[path]),
+        asked("<image>", images=[]),
+        asked("<image>", images=[path], videos=[[path]]),
+        asked([part, text]),
+        asked([{"type": "image", "image": "a.png"}, text]),
+        asked([{"type": "image"}, text]),
+        asked([{"type": "image"}, text], images=[path]),
+        asked([{"type": "image", "bytes": None, "image": path}, text]),
+        asked([part, {**text, "image": None}]),
+        asked("<image>" + "long " * 40, images=[path]),
+        asked("word " * 60),
+        asked("<image>", images=[path]) | {"prompt": [system, {"role": "user", "content": "<image>"}]},
+        asked("") | {"prompt": [{"role": "user", "content": [part]}, call]},
+    ]
+
+
+def test_a_row_that_verl_drops_is_known(tmp_path: Path, policy: Path) -> None:
+    rows = bad_rows(tmp_path)
+    columns = {name: [row.get(name) for row in rows] for name in ("prompt", "images", "videos")}
+    arrays = [
+        pa.ExtensionArray.from_storage(
+            pa.json_(), pa.array([value if value is None else json.dumps(value) for value in values])
+        )
+        for values in columns.values()
+    ]
+    file = tmp_path / "train.parquet"
+    pq.write_table(pa.table(arrays, names=list(columns)), file)
+    lengths, theirs = compare(file, policy)
+    dropped = [length for length in lengths if isinstance(length, DroppedError)]
+    assert len(dropped) > 15
+    assert all(map(str, dropped))
+    assert len(theirs) > 8
+
+
+def test_bytes_that_are_damaged_are_known(tmp_path: Path, policy: Path) -> None:
+    whole = media.png(64, 64)
+    some = [whole, whole[:1500], b"", b"no image", None, media.png(24, 32, "RGBA"), media.png(24, 32, "L")]
+    rows = [asked("<image> What?") | {"images": [{"bytes": data}]} for data in some]
+    file = tmp_path / "train.parquet"
+    image = pa.list_(pa.struct([("bytes", pa.binary())]))
+    table = pa.Table.from_pylist([{"prompt": row["prompt"]} for row in rows])
+    pq.write_table(table.append_column("images", pa.array([row["images"] for row in rows], image)), file)
+    lengths, _ = compare(file, policy)
+    assert [isinstance(length, DroppedError) for length in lengths] == [False, *[True] * 4, False, False]
