@@ -139,7 +139,7 @@ def test_the_built_in_scorers_have_a_version_too(tmp_path: Path) -> None:
     save_small_policy(tmp_path / "policy")
     dataset = make_dataset(tmp_path, data={"train_files": "absent.jsonl"}, policy=Path("policy"))
     assert version(dataset, "reward_function") == RewardFunction().digest
-    assert sorted(file.name for file in RewardFunction().files) == ["builtin.py", "scorers.py"]
+    assert list(RewardFunction().files) == ["rl_assets.rewards.builtin", "rl_assets.contract.scorers"]
 
 
 def test_a_reward_function_of_a_module_changes_with_its_source(
@@ -152,4 +152,4 @@ def test_a_reward_function_of_a_module_changes_with_its_source(
     assert RewardFunction(str(tmp_path / "my_scores.py")).digest == before  # wherever it lies
     (tmp_path / "my_scores.py").write_text(SCORE.replace("1", "2"))
     assert function.digest != before
-    assert RewardFunction("pkg://no_such_module").files == []
+    assert RewardFunction("pkg://no_such_module").files == {}

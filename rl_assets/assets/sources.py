@@ -39,7 +39,8 @@ digest of the schemas, so a comment in the file changes nothing."""
 
 REWARD = """\
 The function that scores: `reward.custom_reward_function`, or the built-in scorers. The data version is a
-digest of its file, its name and its arguments; what the file imports in turn does not count."""
+digest of its name, its arguments, its file and the local modules that the file imports, directly or by way of
+others; installed packages and files that it reads do not count."""
 
 _LONGEST_TEXT = 20_000
 
@@ -207,7 +208,7 @@ def _tool_schemas(dataset: Dataset) -> tuple[Source, dict[str, Any]]:
 
 def _reward_function(dataset: Dataset) -> tuple[Source, dict[str, Any]]:
     function = dataset.reward_function
-    files = {file.name: file for file in function.files}
+    files = function.files
     source = Source.of(function.path or "the built-in scorers", files, function.digest)
     if function.path is None:
         return source, {}
@@ -222,7 +223,7 @@ def _reward_function(dataset: Dataset) -> tuple[Source, dict[str, Any]]:
     return source, {
         "function": function.name,
         "arguments": dg.MetadataValue.json(arguments),
-        "code": _code("\n".join(file.read_text(errors="replace") for file in files.values()), "python"),
+        "code": _code(next(iter(files.values())).read_text(errors="replace") if files else "", "python"),
     }
 
 

@@ -1,28 +1,29 @@
-"""A reward function: found by module or file, called as verl calls it, its result brought to one form."""
+"""A reward function: where it is, what it depends on, and how it is loaded."""
 
-import asyncio
 import importlib
 import importlib.util
 import inspect
-import json
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from rl_assets.contract import scorers
 from rl_assets.errors import InputError
-from rl_assets.rewards import builtin
-from rl_assets.store import digest_file, digest_json
+from rl_assets.rewards.hidden import Hidden
+from rl_assets.rewards.local_modules import (
+    imports_its_own_name,
+    local_modules,
+    package_root,
+    uses_relative_imports,
+)
+from rl_assets.rewards.outcome import words
 
 _PACKAGE, _FILE = "pkg://", "file://"
 _FIELD = "reward.custom_reward_function"
 _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 _EXPECTED = f"a function ({', '.join(_ARGUMENTS)})"
-_SHORTEST_SECRET = 8
+_loaded: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -32,40 +33,57 @@ class RewardFunction:
     Attributes:
         path: a Python file, or `pkg://` and a module's name, as in verl; None takes the built-in scorers.
         name: the function's name there.
-        kwargs: further keyword arguments of every call; they win over the call's own.
+        kwargs: further keyword arguments of every call; they win over the call's own. They may be secret.
     """
 
     path: str | None = None
     name: str = "compute_score"
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def files(self) -> list[Path]:
-        """The Python files that hold it, those that are there; of the built-in scorers, their table too.
+    def files(self) -> dict[str, Path]:
+        """The Python files that it is made of, those that are there, by the names of their modules: its own
+        first, then what this imports from local files (see `local_modules`). Of the built-in scorers, theirs
+        and that of their table.
 
-        What these import in turn does not count. A package that holds the module is imported to find it.
+        No code is run for it, but that of a package that holds the module.
         """
         if self.path is None:
-            return [Path(builtin.__file__), Path(scorers.__file__)]
-        return [file] if (file := self._source()) is not None and file.is_file() else []
+            from rl_assets.contract import scorers
+            from rl_assets.rewards import builtin
+
+            return {module.__name__: Path(str(module.__file__)) for module in (builtin, scorers)}
+        file = self._source()
+        if file is None or not file.is_file():
+            return {}
+        name, path = self._place(file)
+        return {name: file, **local_modules(file, name, path)}
 
     @property
     def digest(self) -> str:
-        """Changes with the function's name and arguments and with the bytes of its file or module, not with
-        where that lies; for the built-in scorers, with theirs and with the version of math-verify."""
+        """Changes with the function's name and arguments and with the bytes of its `files`, not with where
+        they are; for the built-in scorers, with the version of math-verify too."""
+        from importlib.metadata import version
+
+        from rl_assets.store import digest_file, digest_json
+
         library = version("math-verify") if self.path is None else None
-        return digest_json(
-            [self.name, dict(self.kwargs), [digest_file(file) for file in self.files], library]
-        )
+        digests = {name: digest_file(file) for name, file in self.files.items()}
+        return digest_json([self.name, dict(self.kwargs), digests, library])
 
     def load(self) -> Callable[..., Any]:
-        """The function itself; a file's code is run for it.
+        """The function itself; a file's code is run for it, as a module of its own name.
+
+        The file's folder becomes the first place to import from, as it is for a program. So helpers beside it
+        are found, and another process can unpickle what the file defines.
 
         Raises:
             InputError: there is no such file, module or function, its code fails, or it takes other
                 arguments than it is given.
         """
         if self.path is None:
+            from rl_assets.rewards import builtin
+
             return builtin.compute_score
         if not self.path.startswith(_PACKAGE) and not self._file().is_file():
             raise InputError(
@@ -77,14 +95,14 @@ class RewardFunction:
             )
         try:
             module = self._module()
-        except Exception as error:
+        except BaseException as error:  # a file may end the program that imports it
             raise InputError(
                 file=self.path,
                 field=f"{_FIELD}.path",
-                found=f"code that cannot be loaded ({type(error).__name__}: {error})",
+                found=f"code that cannot be loaded ({Hidden(self.kwargs).message(words(error))})",
                 expected="a Python file, or pkg:// and the name of a module",
                 remedy="Correct the path or the code.",
-            ) from error
+            ) from None
         function = getattr(module, self.name, None)
         if not callable(function):
             raise InputError(
@@ -129,16 +147,46 @@ class RewardFunction:
     def _module_name(self) -> str:
         return (self.path or "").removeprefix(_PACKAGE).replace("/", ".")
 
+    def _place(self, file: Path) -> tuple[str, list[str]]:
+        """The name of the module, and the folders that it imports from before all others."""
+        if (self.path or "").startswith(_PACKAGE):
+            return self._module_name(), []
+        folder = file.resolve().parent
+        root = package_root(folder / file.name)
+        if root != folder and uses_relative_imports(file):
+            return ".".join([*folder.relative_to(root).parts, file.stem]), [str(folder), str(root)]
+        return file.stem.replace(".", "_"), [str(folder)]  # a dot would say that it is in a package
+
     def _module(self) -> Any:
         assert self.path is not None
         if self.path.startswith(_PACKAGE):
             return importlib.import_module(self._module_name())
-        spec = importlib.util.spec_from_file_location("rl_assets_reward_function", self._file())
-        if spec is None or spec.loader is None:
+        file = self._file().resolve()
+        if file.suffix != ".py":
             raise ImportError("the name of a Python file ends in .py")
+        name, path = self._place(file)
+        new = [folder for folder in path if folder not in sys.path]
+        if own := imports_its_own_name(file):  # it means an installed package of this name
+            sys.path += new
+        else:
+            sys.path[:0] = new
+        importlib.invalidate_caches()
+        if package := name.rpartition(".")[0]:
+            importlib.import_module(package)
+        if own or name in sys.stdlib_module_names or (name in sys.modules and name not in _loaded):
+            name = f"reward_function_{name}"  # what others know by its own name stays what it is
+        _loaded.add(name)
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        sys.modules[name] = module  # where dataclasses, pickle and type hints look for it
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            sys.modules.pop(name, None)
+            raise
+        return sys.modules.get(name, module)
 
 
 def _functions(module: Any) -> str:
@@ -149,98 +197,3 @@ def _functions(module: Any) -> str:
         if inspect.isfunction(value) and value.__module__ == module.__name__
     ]
     return ", ".join(names) or "none"
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What came of scoring one response.
-
-    Attributes:
-        score: the score, or None where there is none.
-        error: why there is none.
-        extra: what a dict result holds besides its score: text, numbers, booleans, None, or JSON-like values.
-    """
-
-    score: float | None = None
-    error: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-def call(
-    function: Callable[..., Any],
-    kwargs: Mapping[str, Any],
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: Any,
-) -> Scored:
-    """Call a reward function as verl does, awaiting a coroutine function; what it raises is the error."""
-    arguments = {
-        "data_source": data_source,
-        "solution_str": solution_str,
-        "ground_truth": ground_truth,
-        "extra_info": extra_info,
-        **kwargs,
-    }
-    try:
-        result = function(**arguments)
-        if inspect.isawaitable(result):
-            result = asyncio.run(_await(result))
-        return normalise(result)
-    except Exception as error:
-        return Scored(error=_without_secrets(_text(f"{type(error).__name__}: {error}"), kwargs))
-
-
-def _without_secrets(message: str, kwargs: Mapping[str, Any]) -> str:
-    """The message without the text arguments of the YAML: one may be a key, and errors are written down."""
-    for name, value in kwargs.items():
-        if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
-            message = message.replace(value, f"({name})")
-    return message
-
-
-async def _await(result: Any) -> Any:
-    return await result
-
-
-def normalise(result: Any) -> Scored:
-    """A reward function's result in one form, as verl reads it.
-
-    A dict gives its `score` and keeps the rest; a number or a boolean is the score; of anything else the
-    first element is. A score that is missing, not a number or not finite is an error.
-    """
-    extra: dict[str, Any] = {}
-    value = result
-    if isinstance(result, dict):
-        if "score" not in result:
-            return Scored(error=f"no score: a dict with the keys {sorted(map(str, result))}")
-        value = result["score"]
-        extra = {str(key): _plain(item) for key, item in result.items() if key != "score"}
-    try:
-        if isinstance(value, str):
-            raise TypeError
-        score = float(value) if value is not result or _is_number(value) else float(value[0])
-    except (TypeError, ValueError, LookupError):
-        return Scored(error=f"no score: {value!r:.80}", extra=extra)
-    if not math.isfinite(score):
-        return Scored(error=f"no score: {score}", extra=extra)
-    return Scored(score=score, extra=extra)
-
-
-def _is_number(value: Any) -> bool:
-    """Whether `value` is a number of Python's, numpy's or (a tensor without dimensions) torch's."""
-    return isinstance(value, Real) or getattr(value, "shape", None) == ()
-
-
-def _plain(value: Any) -> Any:
-    """`value` as JSON has it: numpy and torch scalars as numbers, what JSON cannot say as text."""
-    if _is_number(value) and hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, str) or (type(value) is int and value.bit_length() > 63):
-        return _text(value)
-    return json.loads(json.dumps(value, default=str))
-
-
-def _text(value: Any) -> str:
-    """`value` as text that UTF-8 can hold."""
-    return str(value).encode(errors="replace").decode()

@@ -1,30 +1,24 @@
-"""Every response scored, in worker processes that can be ended one sample at a time."""
+"""The table of scores: every response with its score, or the reason why it has none."""
 
 import json
-import logging
 import os
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from multiprocessing import get_context
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
 
 from rl_assets.contract.options import RESERVED_PREFIX
-from rl_assets.errors import InputError
 from rl_assets.progress import Log, Progress
-from rl_assets.rewards.function import RewardFunction, Scored, call
 from rl_assets.rewards.inputs import REWARD_INPUT_SCHEMA
+from rl_assets.rewards.outcome import Scored
+from rl_assets.rewards.pool import Sample, ScorePool
 from rl_assets.store import Table, TableWriter
-from rl_assets.workers import CLUSTER, cores, spread
+from rl_assets.workers import CLUSTER, spread
 
 SCORE_SCHEMA = REWARD_INPUT_SCHEMA.append(pa.field("score", pa.float64())).append(
     pa.field("error", pa.string())
@@ -32,108 +26,9 @@ SCORE_SCHEMA = REWARD_INPUT_SCHEMA.append(pa.field("score", pa.float64())).appen
 """The columns that every table of scores has: the reward inputs, the score (null where there is none) and
 why there is none. What a dict result holds besides its score follows, a column for each of its keys."""
 
-_LONGEST_ERROR = 500
-_LOAD_SECONDS = 120.0
-_WATCH_SECONDS = 0.05
-_WAITING_PER_WORKER = 64
 _BATCH_ROWS = 1024
 _CLUSTER_ROWS = 8192
 """Responses of a task on a cluster: so many that the start of a pool does not count."""
-
-Sample = tuple[str, str, Any, Any]
-"""data_source, solution_str, ground_truth, extra_info."""
-
-
-@dataclass(frozen=True)
-class ScorePool:
-    """How responses are scored: by which function, in how many processes, for how long each.
-
-    Attributes:
-        function: the reward function; it is loaded in the worker processes only.
-        timeout: seconds that one response may take; then its process is ended, and another starts.
-        workers: worker processes; None takes one per core, at most 8.
-    """
-
-    function: RewardFunction
-    timeout: float = 10.0
-    workers: int | None = None
-
-    def require_loadable(self) -> None:
-        """Load the function in a process of its own, and score nothing.
-
-        Raises:
-            InputError: the function cannot be loaded.
-        """
-        list(replace(self, workers=1).score([]))
-
-    def score(self, samples: Iterable[Sample]) -> Iterator[Scored]:
-        """One result per sample, in order. A sample that hangs, or that ends its process, costs itself only.
-
-        Raises:
-            InputError: the function cannot be loaded.
-        """
-        from pebble import ProcessPool
-
-        workers = self.workers or min(cores(), 8)
-        with ProcessPool(
-            max_workers=workers,
-            context=get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(self.function,),
-        ) as pool:
-            waiting: deque[Future[Scored]] = deque()
-            ended = Event()
-            Thread(target=self._watch, args=(waiting, ended), daemon=True).start()
-            try:
-                self._require_loaded(pool.schedule(_refusal))
-                for sample in samples:
-                    waiting.append(pool.schedule(_score, args=sample))
-                    if len(waiting) > workers * _WAITING_PER_WORKER:
-                        yield self._result(waiting[0])
-                        waiting.popleft()
-                while waiting:
-                    yield self._result(waiting[0])
-                    waiting.popleft()
-            finally:
-                ended.set()
-                pool.stop()
-
-    def _require_loaded(self, loading: "Future[dict[str, Any] | None]") -> None:
-        from pebble import ProcessExpired
-
-        try:
-            refusal = loading.result(_LOAD_SECONDS)
-        except (TimeoutError, ProcessExpired, BrokenExecutor) as error:
-            raise InputError(
-                file=self.function.path,
-                field="reward.custom_reward_function.path",
-                found=f"code that ends its process or takes longer than {_LOAD_SECONDS:g} s "
-                f"({type(error).__name__})",
-                expected="a module that can be imported",
-                remedy="Let the file define the function, and start nothing when it is imported.",
-            ) from None
-        if refusal is not None:
-            raise InputError(**refusal)
-
-    def _watch(self, waiting: "deque[Future[Scored]]", ended: Event) -> None:
-        """Cancel every sample that takes too long; pebble's own limits go by a clock that can be set."""
-        begun: dict[Future[Scored], float] = {}
-        while not ended.wait(_WATCH_SECONDS):
-            running = [future for future in tuple(waiting) if future.running()]
-            begun = {future: begun.get(future, time.monotonic()) for future in running}
-            for future, since in begun.items():
-                if time.monotonic() - since > self.timeout:
-                    future.cancel()
-
-    def _result(self, future: "Future[Scored]") -> Scored:
-        from pebble import ProcessExpired
-
-        try:
-            return future.result()
-        except CancelledError:
-            return Scored(error=f"timeout: no score within {self.timeout:g} s")
-        except ProcessExpired as error:
-            return Scored(error=f"died: the scoring process ended with exit code {error.exitcode}")
 
 
 def score_table(inputs: Table, pool: ScorePool, *, folder: Path, log: Log) -> Table:
@@ -163,7 +58,7 @@ def score_table(inputs: Table, pool: ScorePool, *, folder: Path, log: Log) -> Ta
                 for key, value in result.extra.items():
                     kinds.setdefault(key, set()).add(type(value))
                 row["score"] = result.score
-                row["error"] = result.error and result.error[:_LONGEST_ERROR]
+                row["error"] = result.error
                 row["$extra"] = json.dumps(dict(result.extra))
                 progress.add(1)
             scored.write_rows(rows)
@@ -220,30 +115,3 @@ def _column(found: set[type]) -> tuple[pa.DataType, Callable[[Any], Any]]:
 
 def _sample(row: dict[str, Any]) -> Sample:
     return row["data_source"], row["solution_str"], row["ground_truth"], row["extra_info"]
-
-
-# What follows runs in a worker process.
-
-_function: Callable[..., Any]
-_kwargs: dict[str, Any]
-_load_error: InputError | None = None
-
-
-def _start_worker(function: RewardFunction) -> None:
-    global _function, _kwargs, _load_error
-    # math-verify warns when its own time limits are off; here the process is the limit.
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    _kwargs = dict(function.kwargs)
-    try:
-        _function = function.load()
-    except InputError as error:
-        _load_error = error
-
-
-def _refusal() -> dict[str, Any] | None:
-    return None if _load_error is None else vars(_load_error)
-
-
-def _score(data_source: str, solution: str, ground_truth: str, extra_info: str) -> Scored:
-    # Values travel as JSON text: each call has its own, whatever the function does to them.
-    return call(_function, _kwargs, data_source, solution, json.loads(ground_truth), json.loads(extra_info))

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rl_assets.rewards.builtin import compute_score, has_builtin, perfect_answer
-from rl_assets.rewards.function import call
-from rl_assets.rewards.scoring import Sample, ScorePool
+from rl_assets.rewards.outcome import call
+from rl_assets.rewards.pool import Sample, ScorePool
 from rl_assets.store import to_json
 
 BEST = 1.0

@@ -25,7 +25,7 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.unchanged import UNCHANGED, read_record
 from rl_assets.gc import delete, find_garbage
 from rl_assets.rewards.function import RewardFunction
-from rl_assets.rewards.scoring import ScorePool
+from rl_assets.rewards.pool import ScorePool
 from rl_assets.rollout.journal import Journal
 from rl_assets.rollout.requests import Response
 from tests.build import materialize

@@ -12,7 +12,8 @@ import torch
 
 from rl_assets.errors import InputError
 from rl_assets.rewards import builtin
-from rl_assets.rewards.function import RewardFunction, call, normalise
+from rl_assets.rewards.function import RewardFunction
+from rl_assets.rewards.outcome import call, normalise
 
 
 def write(folder: Path, code: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from rl_assets.errors import InputError
 from rl_assets.rewards.function import RewardFunction
-from rl_assets.rewards.scoring import SCORE_SCHEMA, ScorePool, score_table
+from rl_assets.rewards.pool import ScorePool
+from rl_assets.rewards.scoring import SCORE_SCHEMA, score_table
 from rl_assets.store import Table
 from tests.rewards.builders import input_table, reward_input
 

@@ -7,7 +7,7 @@ import pytest
 
 from rl_assets.errors import InputError
 from rl_assets.rewards.function import RewardFunction
-from rl_assets.rewards.scoring import ScorePool
+from rl_assets.rewards.pool import ScorePool
 from rl_assets.rewards.selftest import failing_answers
 
 
