@@ -234,7 +234,7 @@ class ContractSpec(_Spec):
     """Mend a single image, video or clip by putting it into a list."""
 
     parse_json: bool = False
-    """Mend a reward_model or extra_info that is JSON text of an object."""
+    """Read a prompt, tools, a reward_model or an extra_info that are JSON text."""
 
     media_root: str | None = None
     """Folder that media paths are relative to and may not leave; null is the folder of the data file."""

@@ -80,6 +80,13 @@ def _values(array: pa.Array) -> list[Any]:
     return array.to_pylist(maps_as_pydicts="strict")
 
 
+def holds_objects(kind: pa.DataType) -> bool:
+    """Whether values of the type hold objects of fixed keys, of which absent ones are null."""
+    if types.is_struct(kind):
+        return True
+    return types.is_nested(kind) and any(holds_objects(kind.field(at).type) for at in range(kind.num_fields))
+
+
 def _decoded(text: str) -> Any:
     value = decode(text)
     if not is_plain(value):

@@ -119,6 +119,12 @@ _TABLE = (
         "A column has a name that the trainer gives to a field of its own and would overwrite.",
         "Rename the column, move it into extra_info, or set `contract.reserved_columns: prefix`.",
     ),
+    _error(
+        "row.tools_invalid",
+        "The row's own `tools` is not a list of function schemas.",
+        'Give each tool as {"type": "function", "function": {"name": …, "parameters": {…}}}; for JSON text '
+        "set `contract.parse_json: true`; leave the column out where there are none.",
+    ),
     # Prompt
     _error(
         "prompt.missing",
@@ -128,7 +134,8 @@ _TABLE = (
     _error(
         "prompt.not_a_list",
         "The prompt is not a list of messages.",
-        'Write [{"role": "user", "content": "…"}]; for plain text set `contract.prompt_format: text`.',
+        'Write [{"role": "user", "content": "…"}]; for JSON text of it set `contract.parse_json: true`, '
+        "for plain text `contract.prompt_format: text`.",
     ),
     _error(
         "prompt.not_text",
@@ -192,8 +199,9 @@ _TABLE = (
     ),
     _error(
         "prompt.tool_calls",
-        "tool_calls is not a list of objects.",
-        'Write [{"type": "function", "function": {"name": …, "arguments": …}}].',
+        "tool_calls is not a list of calls, each with a name and with arguments that are an object.",
+        'Write [{"type": "function", "function": {"name": …, "arguments": {…}}}]; JSON text of the arguments '
+        "is read.",
     ),
     _error(
         "prompt.last_role",
@@ -358,11 +366,6 @@ _TABLE = (
         "render.empty_prompt",
         "The chat template makes no token of the prompt.",
         "Look at the row's messages and at the template: one of them is not for the other.",
-    ),
-    _on_rendering(
-        "render.tools_invalid",
-        "The row's own `tools` is not a list of function schemas.",
-        "Give each tool as an object with `type` and `function`; leave the column out where there are none.",
     ),
     _on_rendering(
         "render.media_unsupported",

@@ -28,7 +28,7 @@ class Draft:
 
     Attributes:
         options: of the contract.
-        columnar: whether the row comes from a columnar file, where nulls fill absent keys.
+        filled: columns of the row in which a columnar file fills absent keys with null.
         found: errors and warnings so far.
         healed: kinds of healing that were applied, one entry per row and kind.
         texts: texts that may hold placeholders or control tokens.
@@ -36,7 +36,7 @@ class Draft:
     """
 
     options: ContractOptions
-    columnar: bool
+    filled: frozenset[str]
     found: list[Finding] = field(default_factory=list)
     healed: set[str] = field(default_factory=set)
     texts: list[Spot] = field(default_factory=list)
@@ -65,9 +65,23 @@ def has_null_key(value: Any) -> bool:
 
 
 def without_null_keys(value: Any) -> Any:
-    """A copy of `value` in which no object has a null value; nulls in lists stay."""
-    if type(value) is dict:
-        return {key: without_null_keys(item) for key, item in value.items() if item is not None}
+    """A copy of `value` from a columnar file without what was filled in: keys that are null, and objects
+    that hold nothing but such keys. Nulls in lists stay.
+
+    Some writers make an object of nulls where there is none. A columnar file cannot hold an object that was
+    empty when it was written, but for the `properties` of a tool without parameters, which some other tool
+    gave a key.
+    """
     if type(value) is list:
         return [without_null_keys(item) for item in value]
-    return value
+    if type(value) is not dict:
+        return value
+    kept: dict[Any, Any] = {}
+    for key, item in value.items():
+        if item is None:
+            continue
+        bare = without_null_keys(item)
+        if bare == {} != item and not (key == "properties" and value.get("type") == "object"):
+            continue
+        kept[key] = bare
+    return kept

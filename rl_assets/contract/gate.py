@@ -26,6 +26,8 @@ HEALINGS = (
     "null_keys_dropped",
     "scalars_wrapped",
     "json_text_parsed",
+    "arguments_parsed",
+    "empty_calls_dropped",
     "index_assigned",
     "columns_prefixed",
     "parts_renamed",
@@ -221,7 +223,7 @@ class _Gate:
         if raw.findings or raw.value is None:
             self._reject(raw, file, list(raw.findings), None)
             return
-        draft = Draft(self._options, raw.columnar)
+        draft = Draft(self._options, raw.filled)
         index = self._offset[file.split] + raw.position
         record = check_row(raw.value, index, reader, draft)
         own = raw.value.get("uid")

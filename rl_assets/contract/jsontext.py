@@ -5,6 +5,7 @@ as null, dates as text and bytes as base64, so nothing is given to it that was n
 """
 
 import base64
+import contextlib
 import json
 import math
 from collections.abc import Iterator
@@ -88,6 +89,39 @@ def encode(value: Any, path: str, found: list[Finding]) -> str:
             pass
     found.extend(islice(faults(value, path), MAX_FAULTS))
     return ""
+
+
+def parse(text: str) -> Any:
+    """The value of JSON text that stands in a row, exactly as written there.
+
+    Raises:
+        ValueError: it is no JSON, or no reader gives it back whole; the message says what was found.
+    """
+    try:
+        value = decode(text)
+        if (key := repeated_key(text.encode(), value)) is not None:
+            raise ValueError(f"JSON text with the key {quote(key)} twice in one object")
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise ValueError("text that is not JSON") from error
+    return value
+
+
+def repeated_key(raw: bytes, value: Any) -> str | None:
+    """A key that an object in JSON text names twice, or None; `value` is what the text was decoded to."""
+    repeated: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                repeated.append(key)
+            seen.add(key)
+
+    # A key that stands twice is decoded once, so that a quotation mark is missing when encoded again.
+    with contextlib.suppress(UnicodeEncodeError, RecursionError):
+        if raw.count(b'"') != _encode(value).count(b'"'):
+            json.loads(raw, object_pairs_hook=look)
+    return repeated[0] if repeated else None
 
 
 def canonical(value: Any) -> bytes:

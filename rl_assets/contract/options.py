@@ -58,7 +58,7 @@ class ContractOptions:
         drop_nulls: heal keys with a null value in messages, parts, media items, tools and tools_kwargs.
         wrap_scalars: heal a single media value by putting it into a list, and bare bytes by putting them
             into an object.
-        parse_json: heal reward_model and extra_info that are JSON text of an object.
+        parse_json: heal a prompt, tools, reward_model and extra_info that are JSON text.
         media_root: folder that media paths are relative to and may not leave, relative to the project's
             root; by default the folder of the data file.
         allowed_hosts: hosts from which media may be fetched later; nothing is fetched here.

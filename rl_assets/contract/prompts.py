@@ -3,7 +3,8 @@
 from typing import Any
 
 from rl_assets.contract.draft import Draft, Spot, has_null_key, without_null_keys
-from rl_assets.contract.jsontext import describe, quote
+from rl_assets.contract.jsontext import describe, parse, quote
+from rl_assets.contract.tools import check_calls
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _ANSWERABLE = frozenset({"user", "tool"})
@@ -34,8 +35,9 @@ def check_prompt(prompt: Any, draft: Draft) -> list[Any]:
             return []
         prompt = [{"role": "user", "content": prompt}] if prompt else []
     elif type(prompt) is not list:
-        draft.add("prompt.not_a_list", "prompt", f"found {describe(prompt)}, expected a list of messages")
-        return []
+        prompt = _from_text(prompt, draft)
+        if prompt is None:
+            return []
     if not prompt:
         draft.add("prompt.empty", "prompt", "found no message, expected at least one")
         return []
@@ -55,6 +57,23 @@ def check_prompt(prompt: Any, draft: Draft) -> list[Any]:
             messages[index] = healed
     _check_order(messages, draft)
     return messages
+
+
+def _from_text(prompt: Any, draft: Draft) -> list[Any] | None:
+    """The messages of a prompt that is JSON text of a list, or None after a finding."""
+    found = describe(prompt)
+    if type(prompt) is str and prompt.lstrip()[:1] == "[":
+        try:
+            value = parse(prompt)
+        except ValueError as error:
+            found = str(error)
+        else:
+            if draft.options.parse_json:
+                draft.healed.add("json_text_parsed")
+                return value
+            found = "a list of messages as JSON text, which `contract.parse_json: true` reads"
+    draft.add("prompt.not_a_list", "prompt", f"found {found}, expected a list of messages")
+    return None
 
 
 def _may_hold_marks(text: str, draft: Draft) -> bool:
@@ -79,10 +98,9 @@ def _check_message(message: Any, path: str, draft: Draft) -> Any:
         if "from" in message:
             return message
         role = ""
+    if message.get("tool_calls") is not None:
+        message = check_calls(message, path, draft, filled=draft.options.prompt_key in draft.filled)
     calls = message.get("tool_calls")
-    if calls is not None and (type(calls) is not list or any(type(call) is not dict for call in calls)):
-        found = describe(calls)
-        draft.add("prompt.tool_calls", f"{path}.tool_calls", f"found {found}, expected a list of objects")
     _check_content(message.get("content"), role, path, draft, may_be_null=role == "assistant" and bool(calls))
     return _with_verls_parts(message, draft)
 
@@ -118,10 +136,11 @@ def _heal_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any,
     In a columnar file every null key may be a filled-in one, however deep. In json a deep null was written
     on purpose (an argument of a tool call), so only the keys of the message and of its parts are looked at.
     """
+    filled = draft.options.prompt_key in draft.filled
     content = message.get("content")
     parts = content if type(content) is list else []
     rest = {key: value for key, value in message.items() if key != "content"}
-    if draft.columnar:
+    if filled:
         hurt = has_null_key(rest) or has_null_key(parts)
     else:
         hurt = None in rest.values() or any(type(part) is dict and None in part.values() for part in parts)
@@ -131,12 +150,9 @@ def _heal_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any,
         draft.add("prompt.null_key", path, "found a key whose value is null")
         return message
     draft.healed.add("null_keys_dropped")
-    if draft.columnar:
-        return {
-            key: without_null_keys(value)
-            for key, value in message.items()
-            if key == "content" or value is not None
-        }
+    if filled:
+        bare = without_null_keys(message)
+        return {key: bare.get(key) for key in message if key in bare or key == "content"}
     healed = {key: value for key, value in message.items() if key == "content" or value is not None}
     if parts:
         healed["content"] = [

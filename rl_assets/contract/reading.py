@@ -14,11 +14,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rl_assets.contract.arrow_rows import batch_rows
+from rl_assets.contract.arrow_rows import batch_rows, holds_objects
 from rl_assets.contract.codes import Finding
 from rl_assets.contract.files import Format, compression_of, open_raw
 from rl_assets.contract.json_stream import JsonStream, MalformedJson
-from rl_assets.contract.jsontext import decode, describe, dump_anything, quote
+from rl_assets.contract.jsontext import decode, describe, dump_anything, quote, repeated_key
 from rl_assets.errors import first_line
 
 MAX_ROW_BYTES = 128 << 20
@@ -32,8 +32,6 @@ _FREE_ROWS = 1 << 20
 _MAX_BATCH_ROWS = 1024
 _BOM = b"\xef\xbb\xbf"
 
-_encode = msgspec.json.Encoder().encode
-
 
 @dataclass(slots=True)
 class RawRow:
@@ -44,14 +42,14 @@ class RawRow:
         value: the row's columns, or None where there is no such thing.
         findings: why there is none; empty for a readable row.
         raw: the row's own bytes, where it was read from JSON text.
-        columnar: whether the row comes from a columnar file, where an absent key and a null look alike.
+        filled: columns of objects in a columnar file, where an absent key and a null look alike.
     """
 
     position: int
     value: dict[str, Any] | None
     findings: tuple[Finding, ...] = ()
     raw: bytes | None = None
-    columnar: bool = False
+    filled: frozenset[str] = frozenset()
 
     def text(self) -> str:
         """The row as text, for the table of rejected rows."""
@@ -199,28 +197,10 @@ def _json_row(position: int, value: Any, raw: bytes) -> RawRow:
     if type(value) is not dict:
         finding = Finding("row.not_an_object", None, f"found {describe(value)}, expected an object")
         return RawRow(position, None, (finding,), raw)
-    # A key that stands twice is decoded once, so that a quotation mark is missing when encoded again.
-    try:
-        if raw.count(b'"') != _encode(value).count(b'"') and (key := _repeated_key(raw)) is not None:
-            finding = Finding("row.duplicate_key", None, f"found the key {quote(key)} twice in one object")
-            return RawRow(position, None, (finding,), raw)
-    except (UnicodeEncodeError, RecursionError):
-        pass
+    if (key := repeated_key(raw, value)) is not None:
+        finding = Finding("row.duplicate_key", None, f"found the key {quote(key)} twice in one object")
+        return RawRow(position, None, (finding,), raw)
     return RawRow(position, value, (), raw)
-
-
-def _repeated_key(raw: bytes) -> str | None:
-    repeated: list[str] = []
-
-    def look(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                repeated.append(key)
-            seen.add(key)
-
-    json.loads(raw, object_pairs_hook=look)
-    return repeated[0] if repeated else None
 
 
 def _explained(position: int, number: int, line: bytes) -> RawRow:
@@ -287,13 +267,14 @@ def _json_rows(path: str, root: Path) -> Iterator[RawRow]:
 
 def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
     with pq.ParquetFile(stream, buffer_size=1 << 20) as file:
+        filled = frozenset(field.name for field in file.schema_arrow if holds_objects(field.type))
         position = 0
         for group in range(file.num_row_groups):
             end = position + file.metadata.row_group(group).num_rows
             try:
                 for batch in file.iter_batches(_batch_size(stream, file, group), row_groups=[group]):
                     for value, finding in batch_rows(batch):
-                        yield RawRow(position, value, () if finding is None else (finding,), None, True)
+                        yield RawRow(position, value, () if finding is None else (finding,), None, filled)
                         position += 1
             except (OSError, pa.ArrowException) as error:
                 message = f"found damage in row group {group}: {first_line(error)}"

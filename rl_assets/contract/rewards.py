@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import msgspec
-
 from rl_assets.contract import scorers
 from rl_assets.contract.draft import Draft, has_null_key, without_null_keys
-from rl_assets.contract.jsontext import decode, describe, quote, show
+from rl_assets.contract.jsontext import describe, parse, quote, show
 
 
 def check_data_source(source: Any, draft: Draft) -> str:
@@ -106,17 +104,17 @@ def _check_tools_kwargs(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
     """
     tools = info["tools_kwargs"]
     path = "extra_info.tools_kwargs"
+    filled = "extra_info" in draft.filled
     shallow = tools is None or (type(tools) is dict and None in tools.values())
-    if shallow or (draft.columnar and has_null_key(tools)):
+    if shallow or (filled and has_null_key(tools)):
         if not draft.options.drop_nulls:
             draft.add("extra_info.tools_kwargs_type", path, "found a tool whose value is null")
             return info
         draft.healed.add("null_keys_dropped")
-        if tools is None:
+        without = without_null_keys if filled else _without_null_tools
+        healed = tools and without(tools)
+        if not healed:
             return {key: value for key, value in info.items() if key != "tools_kwargs"}
-        healed = (
-            without_null_keys(tools) if draft.columnar else {k: v for k, v in tools.items() if v is not None}
-        )
         info = {**info, "tools_kwargs": healed}
         tools = healed
     if type(tools) is not dict:
@@ -129,14 +127,19 @@ def _check_tools_kwargs(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
     return info
 
 
+def _without_null_tools(tools: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in tools.items() if value is not None}
+
+
 def _as_object(value: Any, path: str, draft: Draft) -> dict[str, Any] | None:
     if type(value) is dict:
         return value
     if type(value) is str and draft.options.parse_json:
         try:
-            parsed = decode(value)
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            parsed = None
+            parsed = parse(value)
+        except ValueError as error:
+            draft.add(f"{path}.not_an_object", path, f"found {error}, expected an object")
+            return None
         if type(parsed) is dict:
             draft.healed.add("json_text_parsed")
             return parsed

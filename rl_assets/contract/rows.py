@@ -2,13 +2,14 @@
 
 from typing import Any, NamedTuple
 
-from rl_assets.contract.draft import Draft, without_null_keys
+from rl_assets.contract.draft import Draft
 from rl_assets.contract.jsontext import describe, encode, quote
 from rl_assets.contract.media import RowMedia, check_media
 from rl_assets.contract.media_files import MediaReader
 from rl_assets.contract.options import RESERVED_PREFIX
 from rl_assets.contract.prompts import check_prompt
 from rl_assets.contract.rewards import check_data_source, check_extra_info, check_reward_model
+from rl_assets.contract.tools import check_tools
 from rl_assets.contract.uids import content_digest, uid_fault
 
 MAX_PROMPT_CHARACTERS = 4 << 20
@@ -116,8 +117,8 @@ def _extra_columns(row: dict[str, Any], draft: Draft) -> dict[str, Any]:
         extras[name] = value
     if "agent_name" in extras:
         _check_agent_name(extras, draft)
-    if draft.columnar and draft.options.drop_nulls and type(extras.get("tools")) is list:
-        extras["tools"] = without_null_keys(extras["tools"])
+    if extras.get("tools") is not None:
+        extras["tools"] = check_tools(extras["tools"], draft, filled="tools" in draft.filled)
     return extras
 
 

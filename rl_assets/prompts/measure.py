@@ -114,22 +114,16 @@ def render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
 
 def _render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
     encoded = rows.column("prompt").cast(pa.binary()).to_pylist()
-    tools, wrong = row_tools(rows.column("extra_columns"))
-    refused = {
-        index: Rendered(
-            code="render.tools_invalid", path="tools", error=f"found {found}, expected function schemas"
-        )
-        for index, found in wrong.items()
-    }
+    tools = row_tools(rows.column("extra_columns"))
     whole = MEDIA_COLUMNS[0] in rows.schema.names  # else no row has media
     counts = media_counts(rows) if whole else np.zeros(rows.num_rows)
-    with_media = [index for index in np.flatnonzero(counts).tolist() if index not in refused]
-    aside = {*refused, *with_media}
+    with_media = np.flatnonzero(counts).tolist()
+    aside = set(with_media)
     plain = [index for index in range(rows.num_rows) if index not in aside]
     prompts = [decode(encoded[index]) for index in plain]
     own = None if tools is None else [tools[index] for index in plain]
     texts, failed = renderer.texts(prompts, own)
-    refused |= {plain[index]: why for index, why in failed.items()}
+    refused = {plain[index]: why for index, why in failed.items()}
     return Texts(rows, plain, prompts, own, texts, with_media, refused)
 
 

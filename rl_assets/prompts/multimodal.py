@@ -242,7 +242,7 @@ class MediaRenderer:
         messages = self._messages(row)
         media = list(self._media(messages, row))
         tools = row.get("tools")
-        text = self._template(messages, self.tools if tools is None else tools)
+        text = self._template(messages, self.tools if tools is None else tools or None)
         tokens = {modality: getattr(self.processor, f"{modality}_token", None) for modality in MODALITIES}
         require_whole(text, messages, tokens)
         return _Prompt(text, media)

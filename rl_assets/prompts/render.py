@@ -129,6 +129,7 @@ class PromptRenderer:
         """
         from rl_assets.prompts.multimodal import load_media_renderer
 
+        tools = tools or None
         kwargs = dict(template_kwargs or {})
         _check_kwargs(kwargs)
         tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
@@ -245,7 +246,8 @@ class PromptRenderer:
         )
 
     def _tools(self, own: Tools) -> Tools:
-        return self.tools if own is None else own
+        """The schemas for a prompt. Many templates take an empty list for tools, and announce them."""
+        return self.tools if own is None else own or None
 
 
 def _check_kwargs(kwargs: Mapping[str, Any]) -> None:

@@ -111,15 +111,12 @@ def gather(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Encoded:
 
 
 def _keys(batch: pa.RecordBatch) -> Iterable[bytes | None]:
-    """Per row 16 bytes that stand for all that its ids depend on besides the stamp; None where its tools are
-    none, and where a medium has no digest, since nobody knows what it will be tomorrow."""
+    """Per row 16 bytes that stand for all that its ids depend on besides the stamp; None where a
+    medium has no digest, since nobody knows what it will be tomorrow."""
     prompts = batch.column("prompt").cast(pa.binary()).to_pylist()
-    tools, wrong = row_tools(batch.column("extra_columns"))
+    tools = row_tools(batch.column("extra_columns"))
     counts = media_counts(batch).tolist()
     for index, prompt in enumerate(prompts):
-        if index in wrong:
-            yield None
-            continue
         state = hashlib.blake2b(prompt, digest_size=16)
         if tools is not None and tools[index] is not None:
             state.update(b"\0tools" + to_json(tools[index]).encode())

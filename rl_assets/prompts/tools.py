@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from rl_assets.contract.jsontext import decode, describe
+from rl_assets.contract.jsontext import decode
 from rl_assets.errors import InputError
 
 _TOOLS = "tools"
@@ -59,34 +59,21 @@ def _schema(path: Path, index: int, entry: Any) -> dict[str, Any]:
     return without_nulls(schema)
 
 
-def row_tools(extra_columns: pa.Array) -> tuple[list[list[dict[str, Any]] | None] | None, dict[int, str]]:
+def row_tools(extra_columns: pa.Array) -> list[list[dict[str, Any]] | None] | None:
     """The function schemas that rows bring in a column `tools` of their own.
 
     Args:
         extra_columns: that column of the contract's rows, JSON text.
 
     Returns:
-        Per row its schemas, None where it has none (for all, where no row has any); and by the row's position
-        what was found where it is no list of function schemas.
+        Per row its schemas, an empty list where it says that it has no tools, None where it says nothing; or
+        None where no row says anything.
     """
     candidates = pc.match_substring(extra_columns, f'"{_TOOLS}":').to_numpy(zero_copy_only=False).nonzero()[0]
     tools: list[list[dict[str, Any]] | None] = [None] * len(extra_columns)
-    wrong: dict[int, str] = {}
     for index in candidates.tolist():
-        found = decode(extra_columns[index].as_py()).get(_TOOLS)
-        if found is None:
-            continue
-        if not isinstance(found, list):
-            wrong[index] = describe(found)
-        elif bad := [schema for schema in found if not _is_schema(schema)]:
-            wrong[index] = f"a list with {describe(bad[0])} in it"
-        else:
-            tools[index] = found
-    return (tools if any(own is not None for own in tools) else None), wrong
-
-
-def _is_schema(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("function"), dict)
+        tools[index] = decode(extra_columns[index].as_py()).get(_TOOLS)
+    return tools if any(own is not None for own in tools) else None
 
 
 def without_nulls(value: Any) -> Any:

@@ -147,7 +147,7 @@ def test_reserved_columns_are_refused_or_carried_under_a_prefix(tmp_path: Path, 
 
 
 def test_other_columns_are_carried(tmp_path: Path) -> None:
-    good = row(level="hard", source="x", tools=[{"a": None}], nested={"a": [1, {"b": None}]})
+    good = row(level="hard", source="x", labels=[{"a": None}], nested={"a": [1, {"b": None}]})
     assert accepted(judge(tmp_path, good)) == [good]
 
 
