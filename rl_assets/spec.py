@@ -5,15 +5,34 @@ pasted. A key of verl's that has no effect in verl is honoured here or refused b
 """
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rl_assets.credentials import REMEDY, find_credentials
+from rl_assets.cron import never_runs
+from rl_assets.limits import (
+    Column,
+    ColumnOrNone,
+    Count,
+    Hours,
+    MaxSamples,
+    Name,
+    PathText,
+    Plain,
+    Responses,
+    Score,
+    Seconds,
+    Seed,
+    Share,
+    Temperature,
+    TopK,
+    Workers,
+)
+from rl_assets.verl_keys import schema_extra
 
-Paths = str | list[str]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+Paths = PathText | list[PathText]
 # A partition's key is the name of a folder, and stands in paths.
 PartitionKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.=-]*$", max_length=100)]
 PARTITION = "{partition}"
@@ -56,7 +75,11 @@ CheckName = Literal[
 class _Spec(BaseModel):
     # A value may come from the environment and be secret, so an error names the field and not the input.
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
     )
 
 
@@ -65,7 +88,12 @@ class DataSpec(_Spec):
 
     model_config = ConfigDict(
         # Inside allOf, since an anyOf at the top hides the keys from the component's page and template.
-        json_schema_extra={"allOf": [{"anyOf": [{"required": ["train_files"]}, {"required": ["val_files"]}]}]}
+        json_schema_extra={
+            "allOf": [
+                {"anyOf": [{"required": ["train_files"]}, {"required": ["val_files"]}]},
+                *schema_extra("data")["allOf"],
+            ]
+        }
     )
 
     train_files: Paths = Field([])
@@ -75,49 +103,49 @@ class DataSpec(_Spec):
     val_files: Paths = Field([])
     """Raw files that are rolled out in validation mode (`rollout.val_kwargs`)."""
 
-    train_max_samples: int = Field(-1, ge=-1)
+    train_max_samples: MaxSamples = -1
     """Take at most this many train prompts to the shards; -1 takes all. The choice is made after the
     length filter (verl makes it before) and by uid, so it is the same on every rebuild."""
 
-    val_max_samples: int = Field(-1, ge=-1)
+    val_max_samples: MaxSamples = -1
     """The same for validation prompts."""
 
-    prompt_key: str = "prompt"
+    prompt_key: Column = "prompt"
     """Column that holds the list of messages."""
 
-    reward_fn_key: str = "data_source"
+    reward_fn_key: Column = "data_source"
     """Column that names the source of a row, by which the scorer is chosen."""
 
-    max_prompt_length: int = Field(512, ge=1)
+    max_prompt_length: Count = 512
     """Longest rendered prompt in tokens, chat template and tools included; a prompt of exactly this
     length is kept."""
 
-    max_response_length: int = Field(512, ge=1)
+    max_response_length: Count = 512
     """Longest response in tokens."""
 
     filter_overlong_prompts: bool = True
     """True sets overlong prompts aside in `overlong_rows`. False does with them what `truncation` says."""
 
-    image_key: str = "images"
+    image_key: ColumnOrNone = "images"
     """Column that holds a row's images; an empty string means that there are none."""
 
-    video_key: str = "videos"
+    video_key: ColumnOrNone = "videos"
     """Column that holds a row's videos."""
 
-    audio_key: str = "audios"
+    audio_key: ColumnOrNone = "audios"
     """Column that holds a row's audio clips."""
 
-    apply_chat_template_kwargs: dict[str, Any] = Field({})
+    apply_chat_template_kwargs: dict[str, Plain] = Field({})
     """Keyword arguments for the chat template, such as `enable_thinking: false`."""
 
-    tool_config_path: str | None = None
+    tool_config_path: PathText | None = None
     """YAML file of tool schemas in verl's form; they are rendered into every prompt and counted. A row's own
     column `tools`, a list of such schemas, takes their place."""
 
     trust_remote_code: bool = False
     """Let the policy's repository run code of its own when its tokenizer or model is loaded."""
 
-    train_batch_size: int | None = Field(None, ge=1)
+    train_batch_size: Count | None = None
     """The trainer's batch size. A check warns when fewer train prompts than this survive."""
 
     truncation: Literal["error", "left", "right", "middle"] = "error"
@@ -152,16 +180,16 @@ class DataSpec(_Spec):
     datagen: dict[str, None] = Field({})
     """Only nulls: rows are read from files, none are made."""
 
-    mm_processor_kwargs: dict[str, Any] = Field({})
+    mm_processor_kwargs: dict[str, Plain] = Field({})
     """Arguments for every call of the policy's media processor, such as `fps: 2` or
     `size: {shortest_edge: 3136, longest_edge: 1003520}` (pixels); they hold for the length gate and for the
     rollouts. What is not said here, the processor's own files say. Where the policy is of the Qwen-VL kind,
     `max_pixels`, `fps` and the like may also stand beside one image or video of a row, for it alone."""
 
-    gen_batch_size: int | None = None
+    gen_batch_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """Belongs to the trainer's loader; no asset depends on it."""
 
-    val_batch_size: int | None = None
+    val_batch_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """Belongs to the trainer's loader; no asset depends on it."""
 
     shuffle: bool = True
@@ -170,16 +198,16 @@ class DataSpec(_Spec):
     validation_shuffle: bool = False
     """Belongs to the trainer's loader; shards are ordered by uid."""
 
-    seed: int | None = None
+    seed: Seed | None = None
     """Belongs to the trainer's loader; the seed of the rollouts is `rollout.seed`."""
 
-    dataloader_num_workers: int = 8
+    dataloader_num_workers: Annotated[int, Field(ge=0, le=1024)] = 8
     """Belongs to the trainer's loader; no asset depends on it."""
 
-    filter_overlong_prompts_workers: int | None = None
+    filter_overlong_prompts_workers: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """No effect: the length gate sizes its own pool by the machine's cores."""
 
-    image_patch_size: int | None = None
+    image_patch_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """No effect: the patch size is the processor's own (verl's default of 14 shadows it)."""
 
     use_shm: bool = False
@@ -217,11 +245,11 @@ class ContractSpec(_Spec):
     """A column of a name that the trainer gives to a field of its own: `refuse` rejects the row, `prefix`
     carries the column as `user_<name>`."""
 
-    known_data_sources: list[str] = Field([])
+    known_data_sources: list[Column] = Field([])
     """Sources that are scored elsewhere (by a reward model, by a service): their rows are accepted, and their
     responses get no score here. With a `reward.custom_reward_function`, every source is known."""
 
-    known_agent_names: list[str] = Field([])
+    known_agent_names: list[Column] = Field([])
     """Agent loops of your own, besides verl's."""
 
     severities: dict[str, Literal["error", "warning"]] = Field({})
@@ -236,74 +264,80 @@ class ContractSpec(_Spec):
     parse_json: bool = False
     """Read a prompt, tools, a reward_model or an extra_info that are JSON text."""
 
-    media_root: str | None = None
+    media_root: PathText | None = None
     """Folder that media paths are relative to and may not leave; null is the folder of the data file."""
 
 
 class PolicySpec(_Spec):
     """The checkpoint that answers the prompts; its tokenizer and chat template render them."""
 
-    path: str
+    model_config = ConfigDict(json_schema_extra=schema_extra("policy"))
+
+    path: PathText
     """A local folder (relative to the project's top folder) or a hub id; verl's
     `actor_rollout_ref.model.path`."""
 
-    device: str = "auto"
+    device: Column = "auto"
     """`auto` is CUDA where there is one and the CPU otherwise; or `cpu`, `cuda`, `cuda:1`."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """`auto` is bfloat16 on CUDA and float32 on the CPU; verl's `actor_rollout_ref.rollout.dtype`."""
 
-    attn_implementation: str = "auto"
+    attn_implementation: Column = "auto"
     """An attention implementation of transformers; `auto` is its default, sdpa."""
 
 
 class ValKwargs(_Spec):
     """verl's `val_kwargs`: how the prompts of `val_files` are answered."""
 
-    n: int = Field(1, ge=1)
+    model_config = ConfigDict(json_schema_extra=schema_extra("rollout.val_kwargs"))
+
+    n: Responses = 1
     """Responses per prompt."""
 
     do_sample: bool = False
     """False, or a temperature of 0, is greedy."""
 
-    temperature: float = Field(0.0, ge=0)
+    temperature: Temperature = 0.0
     """Sampling temperature."""
 
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling; 1 is off."""
 
-    top_k: int = Field(-1, ge=-1)
+    top_k: TopK = -1
     """Sample among this many tokens; -1 is off."""
 
 
 class RolloutSpec(_Spec):
     """verl's `actor_rollout_ref.rollout` block, for Hugging Face generate."""
 
+    model_config = ConfigDict(json_schema_extra=schema_extra("rollout"))
+
     name: Literal["hf"] = "hf"
     """The engine."""
 
-    n: int = Field(1, ge=1)
+    n: Responses = 1
     """Responses per train prompt."""
 
     do_sample: bool = True
     """False, or a temperature of 0, is greedy."""
 
-    temperature: float = Field(1.0, ge=0)
+    temperature: Temperature = 1.0
     """Sampling temperature."""
 
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling; 1 is off."""
 
-    top_k: int = Field(-1, ge=-1)
+    top_k: TopK = -1
     """Sample among this many tokens; -1 is off."""
 
-    stop: list[str] = Field([])
+    stop: list[Column] = Field([])
     """A response ends with the token that completes one of these texts."""
 
-    seed: int = 0
+    seed: Seed = 0
     """With the uid and the sample index it decides every sampled token, whatever the batch."""
 
-    micro_batch_size: int | None = Field(None, ge=1)
+    micro_batch_size: Count | None = None
     """Most sequences that are decoded at once; null lets the engine choose."""
 
     val_kwargs: ValKwargs = Field(default_factory=ValKwargs)
@@ -313,52 +347,54 @@ class RolloutSpec(_Spec):
 class ShardSpec(_Spec):
     """How rows are spread over shards: by uid modulo the count."""
 
-    count: int | None = Field(None, ge=1)
+    count: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Shards per split; null takes the smallest power of two that keeps every shard within the budget."""
 
-    max_rows: int = Field(8192, ge=1)
+    max_rows: Count = 8192
     """Most prompts in a shard, where `count` is null."""
 
-    max_bytes: int = Field(64 * 2**20, ge=1)
+    max_bytes: Annotated[int, Field(ge=1, le=2**40)] = 64 * 2**20
     """Largest shard in bytes, about, where `count` is null; media are kept apart and do not count."""
 
 
 class CustomRewardFunctionSpec(_Spec):
     """verl's `custom_reward_function`: a scorer of the user's own, in place of the built-in ones."""
 
-    path: str | None = None
+    path: PathText | None = None
     """Python file (relative to the project's top folder), or `pkg://` and a module's name; null takes the
     built-in scorers. The code is run, in processes of its own."""
 
-    name: str = "compute_score"
+    name: Column = "compute_score"
     """The function there. It is called with `data_source`, `solution_str`, `ground_truth` and `extra_info`
     and returns a number, or a dict with `score`."""
 
-    reward_kwargs: dict[str, Any] = Field({})
+    reward_kwargs: dict[str, Plain] = Field({})
     """Further keyword arguments of every call."""
 
 
 class RewardSpec(_Spec):
     """verl's `reward:` block: how responses are scored."""
 
+    model_config = ConfigDict(json_schema_extra=schema_extra("reward"))
+
     custom_reward_function: CustomRewardFunctionSpec = Field(default_factory=CustomRewardFunctionSpec)
     """A scorer of the user's own. Without one, the built-in scorers read the data_sources of verl's table,
     except those whose scorer runs the response as code."""
 
-    compute_score_timeout: float = Field(10.0, gt=0)
+    compute_score_timeout: Seconds = 10.0
     """Seconds that one response may take; after that it has no score, and the others go on."""
 
-    num_workers: int | None = Field(None, ge=1)
+    num_workers: Workers | None = None
     """Worker processes; null takes one per core, at most 8."""
 
-    pass_score: float = 0.5
+    pass_score: Score = 0.5
     """A response passes when its score is at least this."""
 
 
 class RejectRateSpec(_Spec):
     """When rejected rows stop the run."""
 
-    max: float = Field(0.0, ge=0, le=1)
+    max: Share = 0.0
     """Largest share of rejected rows that passes."""
 
     severity: Literal["error", "warn"] = "error"
@@ -371,7 +407,7 @@ class ChecksSpec(_Spec):
     reject_rate: RejectRateSpec = Field(default_factory=RejectRateSpec)
     """Share of raw rows that the contract may refuse."""
 
-    truncated_share: float = Field(0.5, ge=0, le=1)
+    truncated_share: Share = 0.5
     """Largest share of responses cut at `data.max_response_length` that passes without a warning."""
 
     severities: dict[CheckName, Literal["error", "warn"]] = Field({})
@@ -380,28 +416,31 @@ class ChecksSpec(_Spec):
     and `few_are_unrenderable` takes that one unless it is named here."""
 
 
+Cap = Annotated[int, Field(ge=0, le=10**9)]
+
+
 class CurationSpec(_Spec):
     """Which prompts `verl_dataset` takes. Validation keeps all but exact copies."""
 
     # A list, since Dagster's sample of the YAML cannot be made from the schema of a tuple.
-    pass_rate: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    pass_rate: Annotated[list[Share], Field(min_length=2, max_length=2)] | None = None
     """Lowest and highest pass rate of a train prompt that is taken, both included: `[0.1, 0.9]` leaves out
     what the policy never or always solves, and what it was not asked. null takes all."""
 
-    max_per_source: int | dict[str, int] | None = None
+    max_per_source: Cap | dict[Column, Cap] | None = None
     """Most train prompts of a `data_source`: one number for all, or by name; null has no limit."""
 
-    seed: int = 0
+    seed: Seed = 0
     """With the uid it decides which prompts a limit takes."""
 
-    near_duplicates: float | None = Field(None, gt=0, le=1)
+    near_duplicates: Annotated[float, Field(gt=0, le=1)] | None = None
     """Leave out a train prompt of which at least this share of five-word sequences is in another prompt,
     such as 0.8 (Jaccard similarity); null compares exact copies only."""
 
     contamination_files: Paths = Field([])
     """Benchmarks that no train prompt may quote: paths, globs or folders, as in `data.train_files`."""
 
-    contamination_ngram: int = Field(13, ge=1)
+    contamination_ngram: Annotated[int, Field(ge=1, le=1000)] = 13
     """Words in a row that make a quotation."""
 
     forms: list[Literal["trl", "openrlhf", "datasets"]] = Field([])
@@ -433,9 +472,16 @@ class ScheduleSpec(_Spec):
     enabled: bool = True
     """True runs the schedule as soon as a daemon serves the project; false waits to be switched on."""
 
-    max_age_hours: float | None = Field(None, gt=0)
+    max_age_hours: Hours | None = None
     """Age at which `reward_inputs`, `reward_scores` and `verl_dataset` fail their freshness policy; null is
     one and a half times the longest time between two runs of `cron`, and no age where `enabled` is false."""
+
+    @field_validator("cron")
+    @classmethod
+    def _runs(cls, value: str) -> str:
+        if problem := never_runs(value):
+            raise ValueError(problem)
+        return value
 
     @field_validator("timezone")
     @classmethod
@@ -451,7 +497,7 @@ class SensorSpec(_Spec):
     enabled: bool = False
     """True rebuilds the dataset when a raw file is new, changed or gone; false waits to be switched on."""
 
-    minimum_interval_seconds: int = Field(60, ge=1)
+    minimum_interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
     """Seconds between two looks. A change is acted on when two looks in a row see the same files, so that
     no half-written file is read. A look reads sizes and times, and the bytes of what changed."""
 
@@ -482,6 +528,8 @@ class PartitionSpec(_Spec):
 
 class DataToRolloutSpec(_Spec):
     """One dataset: its raw files, its policy, and how its prompts are rolled out."""
+
+    model_config = ConfigDict(json_schema_extra=schema_extra(""))
 
     dataset: Name
     """Name of the dataset: the first part of its asset keys and the name of its asset group."""
@@ -522,7 +570,7 @@ class DataToRolloutSpec(_Spec):
     previews: bool = True
     """False hides the text of prompts, responses and answers in the UI; its event log is kept and shared."""
 
-    owners: list[str] = Field([])
+    owners: list[Column] = Field([])
     """Owners of the assets: e-mail addresses, or teams as `team:NAME`."""
 
     description: str | None = None

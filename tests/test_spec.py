@@ -1,12 +1,19 @@
 """What a defs.yaml may say: verl's keys are honoured, or refused by name."""
 
-from typing import Any
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
+import yaml
+from dagster._utils.schedules import cron_string_iterator
 from jsonschema import Draft202012Validator
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rl_assets.spec import DataSpec, DataToRolloutSpec
+from rl_assets.verl_keys import ANSWERS, VALUES, answer
+from tests.verl_wheel import verl_site
 
 MINIMAL = {"dataset": "toy", "data": {"train_files": "a.jsonl"}, "policy": {"path": "p"}}
 
@@ -161,3 +168,139 @@ def test_a_severity_is_given_to_a_check_that_there_is() -> None:
     assert mistake[0] == "$.checks.severities"
     assert "'uid' is not one of" in mistake[1]
     assert "'uids'" in mistake[1]
+
+
+def _places(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every field of the spec that is no block, by its path, with its annotation."""
+    for name, field in model.model_fields.items():
+        blocks = [
+            kind
+            for kind in (field.annotation, *get_args(field.annotation))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        if blocks:
+            yield from _places(blocks[0], (*at, name))
+        else:
+            yield (*at, name), field
+
+
+def _wrapped(place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    for name in reversed(place):
+        value = {name: value}
+    whole = copy.deepcopy(MINIMAL)
+    for block, inner in value.items():
+        whole[block] = {**whole[block], **inner} if isinstance(whole.get(block), dict) else inner
+    if place[0] == "partition_by":
+        whole["partition_by"].setdefault("kind", "static")
+    return whole
+
+
+HUGE = [float("inf"), float("-inf"), float("nan"), 1e30, -1e30, 10**30, -(10**30)]
+PLACES = [place for place, _ in _places(DataToRolloutSpec)]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=".".join)
+@pytest.mark.parametrize("shape", [lambda v: v, lambda v: [v], lambda v: [v, v], lambda v: {"a": {"b": [v]}}])
+def test_no_field_takes_a_number_without_bounds(place: tuple[str, ...], shape: Any) -> None:
+    for number in HUGE:
+        with pytest.raises(ValidationError):
+            DataToRolloutSpec.model_validate(_wrapped(place, shape(number)))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=".".join)
+def test_a_text_of_a_field_has_a_length(place: tuple[str, ...]) -> None:
+    if place == ("description",):
+        return  # prose
+    for text in ("x" * 100_000, ["x" * 100_000]):
+        with pytest.raises(ValidationError):
+            DataToRolloutSpec.model_validate(_wrapped(place, text))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("data.train_files", ""),
+        ("data.train_files", [""]),
+        ("data.train_files", ["a.jsonl", ""]),
+        ("data.train_files", "a\0b"),
+        ("data.tool_config_path", "tools\0.yaml"),
+        ("policy.path", ""),
+        ("policy.path", "p\nq"),
+        ("contract.media_root", "\0"),
+        ("reward.custom_reward_function.path", ""),
+        ("curation.contamination_files", [""]),
+        ("data.prompt_key", ""),
+        ("rollout.stop", [""]),
+        ("dataset", "n" * 300),
+        ("dataset", ""),
+        ("schedule.cron", "0 0 30 2 *"),
+        ("schedule.cron", "0 0 31 4,6,9,11 *"),
+        ("schedule.cron", "0 0 30 2 mon"),
+        ("schedule.cron", "0 24 * * *"),
+        ("schedule.cron", "0 2 * * someday"),
+        ("schedule.max_age_hours", 1e300),
+        ("reward.num_workers", 10**9),
+        ("reward.num_workers", 1e9),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_at_its_field(place: str, value: Any) -> None:
+    path = tuple(place.split("."))
+    with pytest.raises(ValidationError) as refused:
+        DataToRolloutSpec.model_validate(_wrapped(path, value))
+    assert any(error["loc"][: len(path)] == path for error in refused.value.errors())
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        *("0 2 * * *", "*/5 * * * *", "0 0 29 2 *", "0 0 31 1-3 *", "0 0 * jul sun", "0 0 l * *"),
+        *("0 0 * * fri#2", "0 0 ? * 1", "5-59/10 1,3 1 */2 *", "0 22-2 * * *"),
+    ],
+)
+def test_a_cron_that_comes_is_taken(cron: str) -> None:
+    assert next(cron_string_iterator(1704067200.0, cron, "UTC"))  # Dagster reads it too
+    DataToRolloutSpec.model_validate(_wrapped(("schedule", "cron"), cron))
+
+
+KNOWN = [f"{block}.{key}".lstrip(".") for block, keys in ANSWERS.items() for key in keys]
+
+
+@pytest.mark.parametrize("path", KNOWN)
+def test_a_key_of_verls_is_refused_with_what_to_write_in_its_place(path: str) -> None:
+    place = tuple(path.split("."))
+    attributes = _wrapped(place, {"enable": True})
+    said = dict(schema_errors(attributes))
+    assert answer(path)
+    assert str(answer(path)) in said[f"$.{path}"]
+    with pytest.raises(ValidationError) as refused:
+        DataToRolloutSpec.model_validate(attributes)
+    assert place in [error["loc"] for error in refused.value.errors()]
+
+
+def test_what_is_to_be_written_in_place_of_a_key_of_verls_is_a_key() -> None:
+    keys = {".".join(place) for place in PLACES} | {
+        ".".join(place[:n]) for place in PLACES for n in range(1, len(place))
+    }
+    for path in [*KNOWN, *VALUES]:
+        text = str(answer(path))
+        for named in re.findall(r"(?:data|policy|rollout|reward|curation|contract)\.[a-z_.]*[a-z_]", text):
+            assert named in keys, f"{path}: {named}"
+    assert not set(KNOWN) & keys
+
+
+def test_another_engine_is_refused_with_what_to_do() -> None:
+    said = [message for path, message in schema_errors(_wrapped(("rollout", "name"), "vllm"))]
+    assert any("leave it out" in message for message in said)
+
+
+def test_every_key_of_verls_own_blocks_is_known() -> None:
+    """Each is a key here, or has an answer."""
+    folder = verl_site() / "verl/trainer/config"
+    blocks = {"data/legacy_data": "data", "rollout/rollout": "rollout", "reward/reward": "reward"}
+    blocks |= {"model/hf_model": "policy", "ppo_trainer": ""}
+    for file, block in blocks.items():
+        for key in yaml.safe_load((folder / f"{file}.yaml").read_text()):
+            if key.startswith("_"):
+                continue
+            path = f"{block}.{key}".lstrip(".")
+            assert answer(path) or any(".".join(place).startswith(path) for place in PLACES), path

@@ -10,6 +10,7 @@ from rl_assets import markdown
 
 TOP = "DataToRolloutSpec"
 _NAMES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+_NO_LIMIT = 10**9  # said once, at the top
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
@@ -28,7 +29,8 @@ def configuration_page() -> str:
         "# The keys of a defs.yaml",
         "They stand below `attributes:` in `rl_assets/defs/<dataset>/defs.yaml`. Needed are `dataset`, "
         "`data` with `train_files` or `val_files`, and `policy` with `path`. A key that is not here is "
-        "refused with its file and line.",
+        "refused with its file and line. Numbers are finite; a whole number is at most 1,000,000,000 in size "
+        "where no less is said.",
         "This page is made from `rl_assets/spec.py` by `rl-assets configuration`.",
     ]
     for path, model in _blocks(models):
@@ -81,7 +83,11 @@ def _type(field: Mapping[str, Any], path: str) -> str:
         return f"mapping of names to {_type(inner, path)}" if isinstance(inner, dict) else "mapping"
     if field.get("format") == "date":
         return "date"
-    limits = ", ".join(f"{sign} {field[name]:g}" for name, sign in _LIMITS.items() if name in field)
+    limits = ", ".join(
+        f"{sign} {field[name]:,g}" if isinstance(field[name], float) else f"{sign} {field[name]:,}"
+        for name, sign in _LIMITS.items()
+        if name in field and abs(field[name]) < _NO_LIMIT
+    )
     return (_NAMES[kind] if kind else "any value") + (f" ({limits})" if limits else "")
 
 
