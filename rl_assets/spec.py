@@ -66,6 +66,7 @@ CheckName = Literal[
     "splits_apart",
     "tensor_rules",
     "text_rules",
+    "trainers_read_rows",
     "uid_rules",
     "uids",
     "value_rules",
@@ -445,7 +446,9 @@ class CurationSpec(_Spec):
 
     forms: list[Literal["trl", "openrlhf", "datasets"]] = Field([])
     """Further forms in which the rows are written: `trl` for TRL's GRPOTrainer, `openrlhf` for OpenRLHF
-    (`--input_key prompt --label_key label --apply_chat_template`), `datasets` for `load_from_disk`."""
+    (`--data.input_key prompt --data.label_key label --data.apply_chat_template`), `datasets` for
+    `load_from_disk`. The check `trainers_read_rows` names what a row says and such a trainer does not read,
+    such as tools."""
 
     media: Literal["bytes", "paths"] = "bytes"
     """How images, videos and audio clips are written: `bytes` in the files, which then open anywhere; or

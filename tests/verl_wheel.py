@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl_assets.store import digest_json
@@ -34,12 +34,17 @@ PACKAGES = (
 
 def verl_site() -> Path:
     """The folder that holds verl; with verl's own tests under `tests/`, as its wheel has them."""
-    site = ROOT / ".cache" / f"verl-{VERSION}-{digest_json(PACKAGES)[:8]}"
+    return overlay(f"verl-{VERSION}", PACKAGES)
+
+
+def overlay(name: str, packages: Sequence[str]) -> Path:
+    """A folder that holds the packages alone, without what they depend on."""
+    site = ROOT / ".cache" / f"{name}-{digest_json(packages)[:8]}"
     if not site.exists():
         site.parent.mkdir(exist_ok=True)
         staged = Path(tempfile.mkdtemp(dir=site.parent))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(staged)]
-        subprocess.run([*pip, *PACKAGES], check=True)
+        subprocess.run([*pip, *packages], check=True)
         try:
             staged.rename(site)
         except OSError:  # another process was faster
@@ -61,19 +66,20 @@ def run_pytest(
     )
 
 
-def run_cases(*cases: Path, folder: Path, passed: int) -> None:
+def run_cases(*cases: Path, folder: Path, passed: int, site: Path | None = None) -> None:
     """Run files of tests that import the real verl, in a process that can: all pass, and none is missing.
 
     Args:
         cases: the files.
         folder: for what they write, and for the caches of `datasets`.
         passed: how many tests there are.
+        site: an `overlay` of another trainer in verl's place.
     """
     result = run_pytest(
         "-q",
         f"--basetemp={folder / 'cases'}",
         *cases,
-        path=[verl_site(), ROOT],
+        path=[ROOT, site or verl_site()],
         env={"HF_HOME": str(folder)},
     )
     assert result.returncode == 0, result.stdout + result.stderr

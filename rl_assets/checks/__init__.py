@@ -13,6 +13,7 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.checks import (
     conservation,
     difficulty,
+    forms,
     groups,
     media,
     raw_files,
@@ -36,6 +37,7 @@ CHECKS: list[Check] = sorted(
         *media.CHECKS,
         *tensors.CHECKS,
         *rendering.CHECKS,
+        *forms.CHECKS,
         *truncation.CHECKS,
         *groups.CHECKS,
         *reward_fields.CHECKS,

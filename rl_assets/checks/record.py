@@ -1,5 +1,7 @@
 """What the checks of an asset found, kept beside it for as long as nothing that they read changes."""
 
+from typing import Any
+
 from pydantic import BaseModel
 from upath import UPath
 
@@ -23,7 +25,10 @@ READS = {
 }
 """The assets that the checks of each asset look at."""
 
-_SETTINGS = {"data", "contract", "rollout", "reward", "checks", "previews"}
+_SETTINGS: Any = {
+    **dict.fromkeys(("data", "contract", "rollout", "reward", "checks", "previews"), True),
+    "curation": {"forms", "media"},
+}
 
 
 class CheckRecord(BaseModel):

@@ -15,7 +15,7 @@ from rl_assets.rewards.curate import Curated, LeftOut
 from rl_assets.rewards.exact import survives_json, to_array, widened
 from rl_assets.rewards.forms import FORMS
 from rl_assets.rewards.media import MediaWriter
-from rl_assets.store import Table, TableWriter, digest_file, digest_json
+from rl_assets.store import Table, TableWriter, digest_file, digest_json, to_json
 
 LEFT_OUT = "left_out.parquet"
 NOT_EXACT = "not_exact"
@@ -141,9 +141,13 @@ def write_export(
             raise _empty(split, curated.left_out)
         for form, files in written.items() if taken else ():
             name = f"{form}/{split}.parquet".lstrip("/")
-            make = FORMS.get(form, dict)
-            shape = types[split] if not form else _column_types(map(make, export_rows(rows, taken, shapes)))
-            files.append(_write(folder, name, shape, map(make, export_rows(rows, taken, media)), media))
+            if not form:
+                files.append(_write(folder, name, types[split], export_rows(rows, taken, media), media))
+                continue
+            made = FORMS[form]
+            shape = _in_order(made.types(_column_types(map(made.row, export_rows(rows, taken, shapes)))))
+            formed = map(made.row, export_rows(rows, taken, media))
+            files.append(_write(folder, name, shape, formed, media, made.features))
     if SAVED in forms:
         written[SAVED] = _save_to_disk(folder, [file.name for file in written[""]])
     with TableWriter(folder / LEFT_OUT, LEFT_OUT_SCHEMA) as writer:
@@ -202,8 +206,11 @@ def _write(
     types: Mapping[str, pa.DataType],
     rows: Iterator[Mapping[str, Any]],
     media: MediaWriter,
+    features: Mapping[str, Any] | None = None,
 ) -> ExportedFile:
     schema, path = pa.schema(list(types.items())), folder / name
+    if told := {column: told for column, told in (features or {}).items() if column in types}:
+        schema = schema.with_metadata({"huggingface": to_json({"info": {"features": told}})})
     path.parent.mkdir(exist_ok=True)
     with TableWriter(path, schema) as writer:
         for batch in _batches(rows, media):

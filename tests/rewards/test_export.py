@@ -172,15 +172,18 @@ def test_the_folder_is_a_dataset_of_its_own(tmp_path: Path) -> None:
 
 
 def test_trl_gets_a_prompt_and_what_its_reward_functions_read(tmp_path: Path) -> None:
-    rows = [fitting(0), fitting(1, {"target": ["a"]})]
+    rows = [fitting(0, extra_columns='{"level":3}'), fitting(1, {"target": ["a"]})]
     made, folder = export(tmp_path, *rows, forms=["trl"])
     assert [(file.name, file.rows) for file in made.forms] == [("trl/train.parquet", 2)]
     first, second = loaded(folder, "trl/train.parquet")
     assert first == {
         "prompt": [{"role": "user", "content": "What is 0 + 0?"}],
         "data_source": "openai/gsm8k",
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "72"},
         "ground_truth": "72",
         "extra_info": {"index": 0},
+        "level": 3,
         "uid": f"{0:032x}",
     }
     assert second["ground_truth"] == {"target": ["a"]}
@@ -188,14 +191,19 @@ def test_trl_gets_a_prompt_and_what_its_reward_functions_read(tmp_path: Path) ->
 
 
 def test_openrlhf_gets_a_label_that_is_text(tmp_path: Path) -> None:
-    rows = [fitting(0), fitting(1, {"target": ["a"]}, split="val")]
+    rows = [fitting(0, extra_columns='{"level":3}'), fitting(1, {"target": ["a"]}, split="val")]
     made, folder = export(tmp_path, *rows, forms=["openrlhf"])
     assert [file.name for file in made.forms] == ["openrlhf/train.parquet", "openrlhf/val.parquet"]
     assert loaded(folder, "openrlhf/train.parquet") == [
         {
             "prompt": [{"role": "user", "content": "What is 0 + 0?"}],
+            "data_source": "openai/gsm8k",
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": "72"},
+            "extra_info": {"index": 0},
             "label": "72",
             "datasource": "openai/gsm8k",
+            "level": 3,
             "uid": f"{0:032x}",
         }
     ]

@@ -1,6 +1,7 @@
 """The media of a training set: whole whatever form the raw files gave them, and readable from any folder."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,14 @@ def contract(root: Path, files: str = "raw") -> Table:
     return writer.table
 
 
-def export(root: Path, rows: Table, form: MediaForm = "bytes") -> tuple[Export, Path]:
+def export(
+    root: Path, rows: Table, form: MediaForm = "bytes", forms: Sequence[str] = ()
+) -> tuple[Export, Path]:
     target = root / "verl_dataset"
     target.mkdir()
     writer = MediaWriter.of(rows, MediaSource(root), form, target, target)
     curated = curate(read_prompts(rows), Selection(), {})
-    return write_export(rows, curated, media=writer, parameters={}, folder=target), target
+    return write_export(rows, curated, media=writer, parameters={}, folder=target, forms=forms), target
 
 
 def asked(number: int, *images: Any, **more: Any) -> dict[str, Any]:
@@ -64,6 +67,33 @@ def mixed(root: Path) -> Table:
     at = table.schema.get_field_index("images")
     table = table.set_column(at, "images", pa.array([row["images"] for row in stored], image))
     pq.write_table(table, folder / "bytes.parquet")
+    return contract(root)
+
+
+def with_parts(root: Path) -> Table:
+    """Rows whose images stand in columns, in parts, and in both."""
+    (root / "raw").mkdir()
+    for side in (24, 32, 40):
+        (root / f"raw/{side}.png").write_bytes(media.png(side, side))
+    text = {"type": "text", "text": " What?\n"}
+    parts = [{"type": "image", "image": "24.png"}, text, {"type": "image"}]
+    system = {"role": "system", "content": "Be brief."}
+    prompts = [
+        ["<image>\n Which one, <image>?"],
+        [[{"type": "image", "image": "40.png"}, text]],
+        [parts],
+        ["Look: <image>", "And <image>"],
+    ]
+    columns = [["24.png", "32.png"], None, ["40.png"], ["32.png", "24.png"]]
+    write_jsonl(
+        root / "raw/rows.jsonl",
+        [
+            problem(
+                n, prompt=[system, *({"role": "user", "content": one} for one in contents)], images=images
+            )
+            for n, (contents, images) in enumerate(zip(prompts, columns, strict=True))
+        ],
+    )
     return contract(root)
 
 
