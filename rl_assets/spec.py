@@ -70,6 +70,7 @@ CheckName = Literal[
     "uid_rules",
     "uids",
     "value_rules",
+    "values_exact",
 ]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ from upath import UPath
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.verl_dataset import media_writer
 from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings
+from rl_assets.checks.findings import Findings, shown
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.prompts.media_source import has_media
+from rl_assets.rewards.exact import json_text, numbers_as_text
 from rl_assets.rewards.verl_reader import OWN_SETTINGS, DroppedError, VerlReader
 from rl_assets.store import Table, digest_bytes, is_local
 
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 32 << 20
+_NO_READER = (
+    "`datasets`, and so verl, does not read from a column of several shapes: it is text in the training set. "
+    "Write it as text in the raw file"
+)
 
 
 def _loads_whole(dataset: Dataset) -> Findings:
     limit, findings = dataset.spec.data.max_prompt_length, Findings({"rows": 0, "opened": 0})
     table = dataset.table("length_filtered")
+    as_json = {file.name: file.json_columns for file in dataset.export().files}
     media, reader = media_writer(dataset, table), cache(lambda: VerlReader(dataset.renderer()))
     with _loaded(dataset) as files:
         # About 200 bytes a row; the rows themselves are read as they are compared.
@@ -48,7 +54,7 @@ def _loads_whole(dataset: Dataset) -> Findings:
                     for n, record in enumerate(records)
                 ]
                 for record, row in pairs:
-                    _compare(record, row, media, findings)
+                    _compare(record, media, row, as_json[name], findings)
                     _fits(record, record["prompt_length"], limit, findings)
                 if again := [(record, row) for record, row in pairs if _is_measured_again(row)]:
                     measured = reader().measure([row for _, row in again])
@@ -79,11 +85,39 @@ def _batches(table: Table, places: Mapping[str, int], name: str, size: int) -> I
             yield taken
 
 
-def _compare(record: dict[str, Any], row: dict[str, Any], media: "MediaWriter", findings: Findings) -> None:
+def _compare(
+    record: dict[str, Any],
+    media: "MediaWriter",
+    row: dict[str, Any],
+    as_json: Collection[str],
+    findings: Findings,
+) -> None:
     source = media.row(decode_row(record), record["source_file"])
-    changed = [name for name, value in row.items() if _text(value) != _text(source.get(name))]
+    changed = [
+        name
+        for name, value in row.items()
+        if (text := _text(value)) != _text(due := source.get(name))
+        and not (name in as_json and text == _text(json.loads(json_text(due))))
+    ]
     if changed or source.keys() - row.keys():
         findings.fail(f"`{', '.join(changed)}` is not what the raw file says", record)
+
+
+def _values_exact(dataset: Dataset) -> Findings:
+    findings = Findings({"rows": 0})
+    columns = {file.name: file.json_columns for file in dataset.export().files}
+    if not any(columns.values()):
+        return findings
+    left_out = {row["uid"] for row in dataset.table("verl_dataset/left_out").rows(["uid"])}
+    for record in dataset.table("length_filtered").rows(size=_BATCH_ROWS):
+        if record["uid"] in left_out:
+            continue
+        row = decode_row(record)
+        findings.count("rows", 1)
+        for name in columns[f"{record['split']}.parquet"]:
+            for path in numbers_as_text(row.get(name), name):
+                findings.fail(shown(dataset, f"`{path}` is a number that {_NO_READER}"), record)
+    return findings
 
 
 def _splits_apart(dataset: Dataset) -> Findings:
@@ -133,6 +167,14 @@ CHECKS = [
         "says, every medium can be opened as verl opens it, and no prompt that verl makes is longer than "
         "`data.max_prompt_length`: verl would drop such a row without a word.",
         _loads_whole,
+    ),
+    Check(
+        "verl_dataset",
+        "values_exact",
+        "No number had to be written as text. In a column whose rows differ in shape, trainers read neither "
+        "whole numbers beyond 64 bits nor floats closer to zero than 1e-306: such a number is its digits, in "
+        "text, in the training set. Everything else is as it was in the raw file.",
+        _values_exact,
     ),
     Check(
         "verl_dataset",

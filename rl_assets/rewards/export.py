@@ -12,13 +12,12 @@ from pydantic import BaseModel, ConfigDict
 from rl_assets.contract import MEDIA_COLUMNS, SPLITS, decode_row
 from rl_assets.errors import InputError
 from rl_assets.rewards.curate import Curated, LeftOut
-from rl_assets.rewards.exact import survives_json, to_array, widened
+from rl_assets.rewards.exact import to_array, widened
 from rl_assets.rewards.forms import FORMS
 from rl_assets.rewards.media import MediaWriter
 from rl_assets.store import Table, TableWriter, digest_file, digest_json, to_json
 
 LEFT_OUT = "left_out.parquet"
-NOT_EXACT = "not_exact"
 SAVED = "datasets"
 """The form that `datasets.load_from_disk` reads."""
 
@@ -110,8 +109,8 @@ def write_export(
 
     A row is written in verl's schema: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`,
     media, the users' own columns and `uid`. Loaded with `datasets` (as verl does), every value comes back as
-    it stood in the raw file, and media can be opened from any folder. A row of which that cannot be said is
-    left out as `not_exact`.
+    it stood in the raw file, but for the numbers that `exact.numbers_as_text` names, and media can be opened
+    from any folder.
 
     Args:
         rows: the length gate's rows.
@@ -128,15 +127,9 @@ def write_export(
     uids = {split: {p["uid"] for p in curated.taken if p["split"] == split} for split in SPLITS}
     shapes = media.dried()
     types = {split: _in_order(_column_types(export_rows(rows, uids[split], shapes))) for split in SPLITS}
-    inexact = {
-        row["uid"]: (NOT_EXACT, f"`{name}` holds a number that `datasets` does not read exactly")
-        for split in SPLITS
-        for row, name in _not_exact(export_rows(rows, uids[split], shapes), types[split])
-    }
-    curated.leave_out("exact", inexact)
     written: dict[str, list[ExportedFile]] = {form: [] for form in ("", *forms) if form != SAVED}
     for split in SPLITS:
-        taken = uids[split] - inexact.keys()
+        taken = uids[split]
         if not taken and (split in had or not had):
             raise _empty(split, curated.left_out)
         for form, files in written.items() if taken else ():
@@ -185,15 +178,6 @@ def _in_order(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
     """The columns in verl's order, then the users' own, then the uid."""
     own = sorted(types.keys() - {*_FIRST_COLUMNS, "uid"})
     return {name: types[name] for name in (*_FIRST_COLUMNS, *own, "uid") if name in types}
-
-
-def _not_exact(
-    rows: Iterator[dict[str, Any]], types: Mapping[str, pa.DataType]
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Rows with a value that would come back as another, each with the column that it is in."""
-    if columns := _json_columns(types):
-        for row in rows:
-            yield from ((row, name) for name in columns if not survives_json(row.get(name)))
 
 
 def _json_columns(types: Mapping[str, pa.DataType]) -> list[str]:

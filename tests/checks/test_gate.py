@@ -1,5 +1,6 @@
 """A blocking check holds back what comes next, also when that is started alone."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,15 @@ def validation_holds_the_train_prompts(dataset: Dataset) -> None:
     export_file(dataset, "val.parquet").write_bytes(export_file(dataset, "train.parquet").read_bytes())
 
 
+def a_number_is_beyond_every_reader(dataset: Dataset) -> None:
+    rewrite(dataset, "length_filtered", set_field("extra_info", json.dumps({"seed": 2**70})))
+    manifest = Path(str(dataset.storage / "verl_dataset.json"))
+    export = json.loads(manifest.read_text())
+    for file in export["files"]:
+        file["json_columns"] = ["extra_info"]
+    manifest.write_text(json.dumps(export))
+
+
 FAULTS: dict[str, Callable[[Dataset], None]] = {
     **{name: shard(asset, fault) for name, asset, fault in reversed(SHARD_FAULTS)},
     **{name: table(asset, fault) for name, asset, fault in reversed(TABLE_FAULTS)},
@@ -85,6 +95,7 @@ FAULTS: dict[str, Callable[[Dataset], None]] = {
     "prompt_difficulty.rows_conserved": table("prompt_difficulty", drop_first),
     "verl_dataset.rows_conserved": table("length_filtered", drop_first),
     "verl_dataset.loads_whole": a_train_row_is_lost,
+    "verl_dataset.values_exact": a_number_is_beyond_every_reader,
     "verl_dataset.splits_apart": validation_holds_the_train_prompts,
 }
 BLOCKING = sorted(name for name, check in BY_NAME.items() if check.severity == dg.AssetCheckSeverity.ERROR)

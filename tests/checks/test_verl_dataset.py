@@ -13,9 +13,9 @@ from rl_assets.contract import REJECT_SCHEMA, RawManifest
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA
 from rl_assets.rewards.difficulty import difficulty_schema
 from tests.build import failed, failure, materialize, write_jsonl
-from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put
+from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put, the_check
 
-CHECKS = ("rows_conserved", "loads_whole", "splits_apart")
+CHECKS = ("rows_conserved", "loads_whole", "values_exact", "splits_apart")
 
 pytestmark = pytest.mark.usefixtures("ungated")
 
@@ -125,6 +125,41 @@ def test_a_row_that_went_missing_is_found(dataset: Dataset) -> None:
     rewrite(dataset, "train.parquet", lambda rows: rows[1:])
     assert problems(evaluate(dataset, "verl_dataset", "loads_whole")) == [
         "train.parquet has 2 rows, and 1 were loaded"
+    ]
+
+
+def test_a_number_that_became_text_is_an_error_by_its_path(tmp_path: Path) -> None:
+    info = json.dumps({"index": 1, "seeds": [1, 2**70], "rate": 1 / 3})
+    dataset = store(tmp_path, [contract_row(0), contract_row(1, extra_info=info)])
+    assert failed(materialize(dataset, "verl_dataset")) == {"verl_dataset.values_exact"}
+    assert not problems(evaluate(dataset, "verl_dataset", "loads_whole"))
+    findings = evaluate(dataset, "verl_dataset", "values_exact")
+    (row,) = findings.rows
+    assert row["problem"].startswith("`extra_info.seeds[1]` is a number that")
+    assert (row["source_row"], findings.numbers) == (1, {"rows": 2})
+    assert the_check("verl_dataset", "values_exact").blocks(dataset, findings)
+
+
+def test_a_number_that_changed_is_found_in_a_column_of_several_shapes(tmp_path: Path) -> None:
+    rows = [contract_row(0), contract_row(1, extra_info=json.dumps({"index": 1, "rate": 1 / 3}))]
+    dataset = store(tmp_path, rows)
+    assert failed(materialize(dataset, "verl_dataset")) == set()
+    put(
+        dataset,
+        "length_filtered",
+        LENGTH_FILTERED_SCHEMA,
+        [
+            {
+                **row,
+                "extra_info": row["extra_info"].replace("0.33", "0.34"),
+                "prompt_ids": [1],
+                "prompt_length": 1,
+            }
+            for row in rows
+        ],
+    )
+    assert problems(evaluate(dataset, "verl_dataset", "loads_whole")) == [
+        "`extra_info` is not what the raw file says"
     ]
 
 

@@ -91,12 +91,15 @@ def test_users_own_columns_follow_and_are_null_where_a_row_has_none(tmp_path: Pa
     ]
 
 
-def test_a_row_that_would_not_come_back_as_it_was_is_left_out_by_name(tmp_path: Path) -> None:
-    made, folder = export(tmp_path, fitting(0, 2**70), fitting(1, "72"))
-    assert made.left_out == {"not_exact": 1}
-    (left,) = Table(folder / "left_out.parquet").rows()
-    assert (left["source_row"], left["reason"]) == (0, "not_exact")
-    assert left["detail"].startswith("`reward_model` holds a number")
+def test_no_row_is_left_out_for_its_numbers(tmp_path: Path) -> None:
+    rate = 0.7379569346398113
+    made, folder = export(
+        tmp_path, fitting(0, 2**70), fitting(1, 2**63), fitting(2, extra_info=json.dumps({"rate": rate}))
+    )
+    assert made.left_out == {}
+    found = loaded(folder, "train.parquet")
+    assert [row["reward_model"]["ground_truth"] for row in found] == [str(2**70), 2**63, "72"]
+    assert [row["extra_info"] for row in found] == [{"index": 0}, {"index": 1}, {"rate": rate}]
 
 
 def test_left_out_prompts_have_their_reason_and_place(tmp_path: Path) -> None:

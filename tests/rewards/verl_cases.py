@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager as LoopDAPO
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager as LoopNaive
-from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.utils.reward_score import default_compute_score
 from verl.workers.reward_manager.dapo import DAPORewardManager
 from verl.workers.reward_manager.naive import NaiveRewardManager
@@ -188,43 +189,87 @@ def test_built_in_scorers_agree_with_verls(source: str, data: st.DataObject) -> 
     )
 
 
+def gated_row(number: int, prompt: Any, truth: Any, info: Any, own: Any) -> dict[str, Any]:
+    """A row of the length gate."""
+    return {
+        "uid": f"{number:032x}",
+        "split": "train",
+        "source_file": "t.jsonl",
+        "source_row": number,
+        "data_source": "openai/gsm8k",
+        "prompt": json.dumps(prompt),
+        "reward_model": json.dumps({"style": "rule", "ground_truth": truth}),
+        "extra_info": json.dumps(info),
+        "extra_columns": json.dumps(own),
+        "prompt_ids": [1],
+        "prompt_length": 1,
+    }
+
+
+def items(tokenizer: Any, folder: Path, rows: list[dict[str, Any]], **config: Any) -> list[dict[str, Any]]:
+    """The items that verl makes of a training set of these rows."""
+    with TableWriter(folder / "rows.parquet", LENGTH_FILTERED_SCHEMA) as writer:
+        writer.write_rows(rows)
+    curated = curate(read_prompts(writer.table), Selection(), {})
+    media = MediaWriter(MediaSource(folder))
+    write_export(writer.table, curated, media=media, parameters={}, folder=folder)
+    options = OmegaConf.create({"max_prompt_length": 96, "cache_dir": str(folder), **config})
+    dataset = RLHFDataset(str(folder / "train.parquet"), tokenizer, options)
+    return [dataset[number] for number in range(len(dataset))]
+
+
 def test_verl_loads_the_training_set_whole(tokenizer: Any, tmp_path: Path) -> None:
     infos = [
         {"index": 0, "tools_kwargs": {"search": {"k": 3}}},
         {"index": 1, "tools_kwargs": {"calc": {}}},
         {"index": 2},
     ]
-    truths = ["72", {"target": ["a"]}, 7.25]
-    with TableWriter(tmp_path / "rows.parquet", LENGTH_FILTERED_SCHEMA) as writer:
-        writer.write_rows(
-            {
-                "uid": f"{n:032x}",
-                "split": "train",
-                "source_file": "t.jsonl",
-                "source_row": n,
-                "data_source": "openai/gsm8k",
-                "prompt": json.dumps([{"role": "user", "content": f"What is {n}?"}]),
-                "reward_model": json.dumps({"style": "rule", "ground_truth": truth}),
-                "extra_info": json.dumps(info),
-                "extra_columns": "{}",
-                "prompt_ids": [1],
-                "prompt_length": 1,
-            }
-            for n, (truth, info) in enumerate(zip(truths, infos, strict=True))
-        )
-    curated = curate(read_prompts(writer.table), Selection(), {})
-    media = MediaWriter(MediaSource(tmp_path))
-    write_export(writer.table, curated, media=media, parameters={}, folder=tmp_path)
-    config = OmegaConf.create(
-        {"max_prompt_length": 96, "filter_overlong_prompts": True, "cache_dir": str(tmp_path)}
-    )
-    dataset = RLHFDataset(str(tmp_path / "train.parquet"), tokenizer, config)
-    assert len(dataset) == 3
-    items = [dataset[n] for n in range(3)]
-    assert [item["extra_info"] for item in items] == infos
-    assert [item["tools_kwargs"] for item in items] == [info.get("tools_kwargs", {}) for info in infos]
-    assert [item["reward_model"]["ground_truth"] for item in items] == truths
-    assert [item["raw_prompt"] for item in items] == [
-        [{"role": "user", "content": f"What is {n}?"}] for n in range(3)
-    ]
-    assert [item["uid"] for item in items] == [f"{n:032x}" for n in range(3)]
+    truths = ["72", {"target": ["a"]}, 0.7379569346398113]
+    prompts = [[{"role": "user", "content": f"What is {n}?"}] for n in range(3)]
+    rows = [gated_row(n, prompts[n], truths[n], infos[n], {}) for n in range(3)]
+    made = items(tokenizer, tmp_path, rows, filter_overlong_prompts=True)
+    assert [item["extra_info"] for item in made] == infos
+    assert [item["tools_kwargs"] for item in made] == [info.get("tools_kwargs", {}) for info in infos]
+    assert [item["reward_model"]["ground_truth"] for item in made] == truths
+    assert [item["raw_prompt"] for item in made] == prompts
+    assert [item["uid"] for item in made] == [f"{n:032x}" for n in range(3)]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+NUMBERS = (
+    st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: x == 0 or abs(x) >= 1e-306)
+    | st.floats(0, 1).filter(lambda x: x == 0 or x >= 1e-306)
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(TEXT, JSON, max_size=3)
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.just("user"), "content": TEXT}, optional={"tool_calls": st.lists(OBJECTS, max_size=2)}
+)
+OWN = st.dictionaries(st.sampled_from(["tools", "level", "own column"]), JSON)
+ROWS = st.tuples(st.lists(MESSAGES, min_size=1, max_size=2), JSON, OBJECTS, OWN)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=4))
+def test_verl_gives_every_json_value_back(tokenizer: Any, rows: list[Any]) -> None:
+    prompts = [[*prompt, {"role": "user", "content": str(n)}] for n, (prompt, *_) in enumerate(rows)]
+    gated = [gated_row(n, prompts[n], *row[1:]) for n, row in enumerate(rows)]
+    with TemporaryDirectory() as folder:
+        made = items(tokenizer, Path(folder), gated, filter_overlong_prompts=False)
+        batch = collate_fn(made)
+    columns = {name for *_, own in rows for name in own}
+    for n, (prompt, (_, truth, info, own)) in enumerate(zip(prompts, rows, strict=True)):
+        due = {
+            "raw_prompt": prompt,
+            "reward_model": {"style": "rule", "ground_truth": truth},
+            "extra_info": info,
+            **{name: own.get(name) for name in columns},
+        }
+        found = {name: batch[name][n] for name in due}
+        # As text: 1 == 1.0 == True, and the order of keys is that in which a template writes them.
+        assert json.dumps(found) == json.dumps(due)
