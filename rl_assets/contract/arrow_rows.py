@@ -10,19 +10,24 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from rl_assets.contract.codes import Finding
-from rl_assets.contract.jsontext import decode, is_plain
+from rl_assets.contract.jsontext import MAX_ROW_VALUES, decode, is_plain
 
 _JSON_EXTENSION = "arrow.json"
 _UNREADABLE = (ValueError, KeyError, OverflowError, pa.ArrowException, msgspec.DecodeError, RecursionError)
 
 
-def batch_rows(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Finding | None]]:
+def batch_rows(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any] | None, Finding | None]]:
     """Each row of `batch` as a dict of Python values, and a finding where a value cannot be one.
 
     Values are those of `RecordBatch.to_pylist`, except that maps are dicts and columns of Arrow's JSON type
     are decoded. A row that cannot be read (text that is not UTF-8, a timestamp out of range) comes as
-    ``{"$arrow": <base64 of an Arrow stream of that row>}``, so that nothing of it is lost.
+    ``{"$arrow": <base64 of an Arrow stream of that row>}``, so that nothing of it is lost; one of too many
+    values comes as None.
     """
+    if sum(map(_num_values, batch.columns)) > MAX_ROW_VALUES:
+        for index in range(batch.num_rows):
+            yield _single_row(batch.slice(index, 1))
+        return
     try:
         rows = _rows(batch)
     except _UNREADABLE:
@@ -39,7 +44,10 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _single_row(batch: pa.RecordBatch) -> tuple[dict[str, Any], Finding | None]:
+def _single_row(batch: pa.RecordBatch) -> tuple[dict[str, Any] | None, Finding | None]:
+    if (values := sum(map(_num_values, batch.columns))) > MAX_ROW_VALUES:
+        message = f"found a row of {values:,} values, expected at most {MAX_ROW_VALUES:,}"
+        return None, Finding("file.row_too_large", None, message)
     try:
         return _rows(batch)[0], None
     except UnicodeDecodeError as error:
@@ -47,6 +55,39 @@ def _single_row(batch: pa.RecordBatch) -> tuple[dict[str, Any], Finding | None]:
     except _UNREADABLE as error:
         finding = Finding("value.not_json", None, f"found a value that cannot be read ({error})")
     return {"$arrow": _stream(batch)}, finding
+
+
+def _num_values(array: pa.Array) -> int:
+    """How many values the array holds at every depth, nulls too."""
+    kind = array.type
+    if types.is_struct(kind):
+        return sum(_num_values(array.field(index)) for index in range(kind.num_fields))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return len(array) + _num_values(array.flatten())
+    if types.is_map(kind):
+        return len(array) + _num_values(array.items.slice(*_bounds(array)))
+    return len(array)
+
+
+def _bounds(array: pa.Array) -> tuple[int, int]:
+    """Where the items of a list array begin, and how many they are."""
+    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return first, last - first
+
+
+def repeated_name(fields: pa.Schema | pa.StructType) -> str | None:
+    """The path of a column whose name occurs twice beside each other, at any depth, or None."""
+    seen: set[str] = set()
+    for field in fields:
+        if field.name in seen:
+            return field.name
+        seen.add(field.name)
+        kind = field.type
+        while not types.is_struct(kind) and types.is_nested(kind):
+            kind = kind.field(kind.num_fields - 1).type  # what a list holds
+        if types.is_struct(kind) and (inner := repeated_name(kind)) is not None:
+            return f"{field.name}.{inner}"
+    return None
 
 
 def _stream(batch: pa.RecordBatch) -> str:
@@ -106,8 +147,8 @@ def _structs(array: pa.StructArray) -> list[Any]:
 
 def _lists(array: pa.ListArray) -> list[Any]:
     offsets = array.offsets.to_numpy().tolist()
-    first, last = offsets[0], offsets[-1]
-    items = _values(array.values.slice(first, last - first))
+    first = offsets[0]
+    items = _values(array.values.slice(*_bounds(array)))
     bounds = pairwise(offsets)
     return _with_nulls(array, [items[start - first : end - first] for start, end in bounds])
 

@@ -111,7 +111,7 @@ class JsonStream:
             raise MalformedJson(f"found a row of more than {self._max_bytes >> 20} MiB", "file.row_too_large")
         marks = sum(self._text.count(mark, self._at) for mark in ",[{") if held > self._max_values else 0
         if marks > self._max_values:
-            found = f"found a row of more than {self._max_values >> 20} Mi values"
+            found = f"found a row of more than {self._max_values:,} values"
             raise MalformedJson(found, "file.row_too_large")
         return self._read(max(_CHUNK, held))
 

@@ -18,6 +18,7 @@ from rl_assets.contract.codes import Finding
 from rl_assets.store import utf8_json
 
 MAX_DEPTH = 64
+MAX_ROW_VALUES = 1 << 19
 MAX_FAULTS = 100
 _MAX_SHOWN = 40
 _MAX_SHOWN_BITS = 128

@@ -14,17 +14,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rl_assets.contract.arrow_rows import batch_rows, holds_objects
+from rl_assets.contract.arrow_rows import batch_rows, holds_objects, repeated_name
 from rl_assets.contract.codes import Finding
 from rl_assets.contract.files import Format, compression_of, open_raw
 from rl_assets.contract.json_stream import JsonStream, MalformedJson
-from rl_assets.contract.jsontext import decode, describe, dump_anything, quote, repeated_key
-from rl_assets.errors import first_line
+from rl_assets.contract.jsontext import MAX_ROW_VALUES, decode, describe, dump_anything, quote, repeated_key
+from rl_assets.errors import InputError, first_line
 
 MAX_ROW_BYTES = 128 << 20
-MAX_ROW_VALUES = 8 << 20
 _MAX_EXPANSION = 256
 _FREE_EXPANSION = 64 << 20
+_BATCH_VALUES = 1 << 20
 _BATCH_BYTES = 32 << 20
 _MOST_BATCH_BYTES = 256 << 20
 _MAX_ROWS_PER_BYTE = 64
@@ -78,9 +78,17 @@ def count_rows(path: str, kind: Format, root: Path) -> int:
 
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be opened, or a parquet file has no valid footer.
+        InputError: a parquet file has two columns of one name.
     """
     if kind == "parquet":
         with _seekable(path, root) as stream, pq.ParquetFile(stream) as file:
+            if (name := repeated_name(file.schema_arrow)) is not None:
+                raise InputError(
+                    file=path,
+                    found=f"two columns named {quote(name)}",
+                    expected="every name once",
+                    remedy="Readers keep one of them and lose the other: rename or drop one, and write it again.",
+                )
             return _plausible(file.metadata.num_rows, stream.seek(0, io.SEEK_END))
     if kind == "jsonl" or _holds_lines(path, root):
         return sum(1 for _ in _lines(path, root))
@@ -161,7 +169,7 @@ def _lines(path: str, root: Path) -> Iterator[tuple[int, bytes | None, Finding |
             if not line:
                 return
             if len(line) > MAX_ROW_VALUES and _structure(line) > MAX_ROW_VALUES:
-                message = f"found a line ({number}) of more than {MAX_ROW_VALUES >> 20} Mi values"
+                message = f"found a line ({number}) of more than {MAX_ROW_VALUES:,} values"
                 yield number, None, Finding("file.row_too_large", None, message)
                 continue
             if number == 1 and line.startswith(_BOM):
@@ -271,6 +279,12 @@ def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
         position = 0
         for group in range(file.num_row_groups):
             end = position + file.metadata.row_group(group).num_rows
+            if (mean := _values_per_row(file, group)) > MAX_ROW_VALUES:
+                message = f"found rows of {mean:,} values, expected at most {MAX_ROW_VALUES:,}"
+                for refused in range(position, end):
+                    yield RawRow(refused, None, (Finding("file.row_too_large", None, message),))
+                position = end
+                continue
             try:
                 for batch in file.iter_batches(_batch_size(stream, file, group), row_groups=[group]):
                     for value, finding in batch_rows(batch):
@@ -287,15 +301,23 @@ def _parquet_rows(stream: BinaryIO) -> Iterator[RawRow]:
             position = end
 
 
+def _values_per_row(file: pq.ParquetFile, group: int) -> int:
+    """Values of a row, nulls too, in the mean of a row group: a few bytes may say millions."""
+    metadata = file.metadata.row_group(group)
+    values = sum(metadata.column(index).num_values for index in range(metadata.num_columns))
+    return values // max(metadata.num_rows, 1)
+
+
 def _batch_size(stream: BinaryIO, file: pq.ParquetFile, group: int) -> int:
-    """Rows per batch, so that a batch of large media stays within tens of megabytes, and within hundreds
-    where every value of a column is the longest one of its dictionary."""
+    """Rows per batch, so that a batch of large media stays within tens of megabytes, within hundreds where
+    every value of a column is the longest one of its dictionary, and within a million values."""
     metadata = file.metadata.row_group(group)
     rows = max(metadata.num_rows, 1)
     columns = [metadata.column(index) for index in range(metadata.num_columns)]
     most = sum(_dictionary_bytes(stream, column) * column.num_values // rows for column in columns)
     by_mean = _BATCH_BYTES // max(metadata.total_byte_size // rows, 1)
-    return max(1, min(_MAX_BATCH_ROWS, by_mean, _MOST_BATCH_BYTES // max(most, 1)))
+    by_values = _BATCH_VALUES // max(_values_per_row(file, group), 1)
+    return max(1, min(_MAX_BATCH_ROWS, by_mean, by_values, _MOST_BATCH_BYTES // max(most, 1)))
 
 
 def _dictionary_bytes(stream: BinaryIO, column: pq.ColumnChunkMetaData) -> int:

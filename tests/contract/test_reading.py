@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rl_assets.contract.reading import read_rows
+from rl_assets.errors import InputError
 from tests.contract.rows import ABSENT, accepted, errors, judge, png, row, run, said, write_jsonl
 
 ROWS = [said(f"What is {number} + 1?", extra_info={"index": number, "note": "é中😀"}) for number in range(5)]
@@ -304,3 +307,58 @@ def test_memory_holds_one_row_of_a_long_file(tmp_path: Path) -> None:
     rows = read_rows("train.jsonl", "jsonl", tmp_path)
     assert next(rows).value == ROWS[0]
     rows.close()
+
+
+X = pa.array([1, 2])
+TWICE = pa.StructArray.from_arrays([X, X], names=["x", "x"])
+OFFSETS = pa.array([0, 1, 2], pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("column", "path"),
+    [
+        (X, "ability"),
+        (TWICE, "more.x"),
+        (pa.ListArray.from_arrays(OFFSETS, TWICE), "more.x"),
+        (pa.StructArray.from_arrays([X, pa.ListArray.from_arrays(OFFSETS, TWICE)], ["a", "b"]), "more.b.x"),
+        (pa.MapArray.from_arrays(OFFSETS, pa.array(["a", "b"]), TWICE), "more.value.x"),
+    ],
+)
+def test_a_parquet_file_that_names_a_column_twice_is_refused(
+    tmp_path: Path, column: pa.Array, path: str
+) -> None:
+    table = pa.Table.from_pylist(ROWS[:2])
+    name = path if path in table.column_names else "more"
+    pq.write_table(table.append_column(name, column), tmp_path / "train.parquet")
+    with pytest.raises(InputError, match=rf'train\.parquet: .*two columns named "{re.escape(path)}"'):
+        run(tmp_path, "train.parquet")
+
+
+def test_the_same_name_in_other_places_is_no_repeat(tmp_path: Path) -> None:
+    whole = [row(a={"x": 1, "y": {"x": 2}}, b=[{"x": 1, "a": "b"}])]
+    pq.write_table(pa.Table.from_pylist(whole), tmp_path / "train.parquet")
+    assert accepted(run(tmp_path, "train.parquet")) == whole
+
+
+def test_a_parquet_file_is_weighed_by_its_values(tmp_path: Path) -> None:
+    """A few hundred bytes may hold millions of nulls: such rows are refused and not made."""
+    good = pa.Table.from_pylist([said(f"{n}?", extra_info={"index": n}) for n in range(200)])
+    absurd = pa.array([[None] * 1_000_000] * 200, pa.list_(pa.null()))
+    one_absurd = pa.array([[0] * (900_000 if n == 7 else 3) for n in range(200)])
+    pq.write_table(good.append_column("x", absurd), tmp_path / "all.parquet")
+    pq.write_table(good.append_column("x", one_absurd), tmp_path / "one.parquet")
+    assert (tmp_path / "all.parquet").stat().st_size < 20_000
+    start = time.process_time()
+    assert errors(run(tmp_path, "all.parquet")) == [("file.row_too_large", None)] * 200
+    result = run(tmp_path, "one.parquet")
+    assert time.process_time() - start < 5
+    assert errors(result) == [("file.row_too_large", None)]
+    assert [record["source_row"] for record in result.rejected.rows(["source_row"])] == [7]
+    assert [len(out["x"]) for out in accepted(result)] == [3] * 199
+
+
+def test_rows_of_many_values_come_a_few_at_a_time(tmp_path: Path) -> None:
+    many = pa.array([[n] * 400_000 for n in range(8)])
+    table = pa.Table.from_pylist([said(f"{n}?", extra_info={"index": n}) for n in range(8)])
+    pq.write_table(table.append_column("x", many), tmp_path / "train.parquet")
+    assert [out["x"][-1] for out in accepted(run(tmp_path, "train.parquet"))] == [*range(8)]

@@ -155,7 +155,7 @@ def bombs(folder: Path) -> list[str]:
         "deep.json": lambda: _filled(b'{"a":', 4 * MIB),
         "digits.jsonl": lambda: _filled(b"9", 20 * MIB, b'{"x": ', b"}\n") + good,
         "digits.json": lambda: _filled(b"9", 20 * MIB, b'[{"x": ', b"}]"),
-        "nans.jsonl": lambda: _filled(b"NaN,", 4 * MIB, wide, b"1]}"),
+        "nans.jsonl": lambda: _filled(b"NaN,", MIB, wide, b"1]}"),
         "surrogates.jsonl": lambda: _filled(b'"\\ud83d",', 4 * MIB, wide, b"1]}"),
         "keys.jsonl": lambda: json.dumps(row(x={"k" * MIB: [float("nan")] * 200})).encode(),
         "messages.jsonl": lambda: json.dumps(row(prompt=[{"role": "x", "content": 1}] * 100_000)).encode(),
