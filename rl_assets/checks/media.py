@@ -1,4 +1,7 @@
-"""Placeholder–media consistency: as many placeholders as media, in the row and in its rendered prompt."""
+"""Placeholder–media consistency: as many placeholders as media, in the row and in its rendered prompt.
+
+A mark in the text of a row that has no such media is no placeholder: `contract.consistency` has the rule.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -47,9 +50,9 @@ CHECKS = [
     Check(
         asset,
         NAME,
-        "Every `<image>`, `<video>` and `<audio>` in a prompt has its medium in the row's columns, and every "
-        "medium its placeholder; a rendered prompt has media tokens where its row has media. Otherwise a "
-        "processor puts a picture into the wrong place, or fails.",
+        "In rows with media, every `<image>`, `<video>` and `<audio>` of a kind that the row has is one of "
+        "them, and every medium has its placeholder; a rendered prompt has media tokens where its row has "
+        "media. Otherwise a processor puts a picture into the wrong place, or fails.",
         partial(_consistent, asset),
     )
     for asset in ("field_contract", "length_filtered")

@@ -252,7 +252,8 @@ _TABLE = (
     _error(
         "media.orphan_placeholder",
         "The text holds a media placeholder, but the row has no such media: the policy would read `<image>`.",
-        "Fill the media column; where the text only speaks about the tag, write it differently.",
+        "Fill the media column; where tags in texts are text, such as HTML, set "
+        "`contract.severities: {media.orphan_placeholder: warning}`, and they are carried as they are.",
         adjustable=True,
     ),
     _error(
@@ -262,7 +263,7 @@ _TABLE = (
     ),
     _error(
         "media.count_mismatch",
-        "Placeholders and media differ in number.",
+        "Placeholders and media differ in number, or a media part has no medium.",
         "Give exactly one placeholder per item, in order.",
     ),
     _error(

@@ -19,7 +19,7 @@ _VISION_TOKENS = (
     r"|</?(?:start|end)_of_(?:image|video|audio)>"
     r"|<(?:image|audio|video)_soft_token>"
     r"|</?(?:IMG_CONTEXT|vid_context)>"
-    r"|\[IMG(?:_BREAK|_END)?\]"
+    r"|(?-i:\[IMG(?:_BREAK|_END)?\])"
 )
 _VISION_TOKEN = re.compile(_VISION_TOKENS, re.IGNORECASE)
 _NEAR_MISS = re.compile(
@@ -70,16 +70,17 @@ def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMe
     present = {modality: row[key] for modality, key in options.media_keys.items() if row.get(key) is not None}
     if not present and not draft.texts and not draft.parts:
         return NO_MEDIA
-    placeholders: Counter[str] = Counter()
-    _check_texts(placeholders, has_columns, draft)
+    marks: Counter[str] = Counter()
+    parts: Counter[str] = Counter()
+    _check_texts(marks, any(present.values()), draft)
     identities: list[Any] = []
     for spot in draft.parts:
-        _check_part(spot, placeholders, identities, reader, draft)
+        _check_part(spot, parts, identities, reader, draft)
 
     columns: dict[str, list[Medium] | None] = dict.fromkeys(MEDIA_COLUMNS)
     for modality in MODALITIES:
         if modality not in present:
-            _compare(modality, placeholders[modality], 0, draft)
+            _compare(modality, marks[modality], parts[modality], 0, draft)
             continue
         items = _as_list(present[modality], modality, draft)
         if items is not None:
@@ -87,30 +88,37 @@ def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMe
                 _check_item(item, f"{COLUMN_OF[modality]}[{index}]", modality, identities, reader, draft)
                 for index, item in enumerate(items)
             ]
-            _compare(modality, placeholders[modality], len(items), draft)
+            _compare(modality, marks[modality], parts[modality], len(items), draft)
     return RowMedia(columns, identities)
 
 
-def _compare(modality: str, placeholders: int, media: int, draft: Draft) -> None:
+def _compare(modality: str, marks: int, parts: int, media: int, draft: Draft) -> None:
+    """Hold marks in texts, and parts without a medium of their own, against the media of the column."""
     column, mark = COLUMN_OF[modality], PLACEHOLDERS[modality]
+    placeholders = marks + parts
     if placeholders == media:
         return
-    if not media:
-        message = f"found {placeholders} {mark} in the prompt and no {column}"
+    if not media and marks:
+        message = f"found {marks} {mark} in the prompt and no {column}"
         draft.add("media.orphan_placeholder", column, message)
-    elif not placeholders:
+    if not media and parts:
+        message = f"found {parts} parts of the type {modality} without a medium, and no {column}"
+        draft.add("media.count_mismatch", column, message)
+    if not media:
+        return
+    if not placeholders:
         draft.add("media.orphan_media", column, f"found {media} {column} and no {mark} in the prompt")
     else:
         message = f"found {placeholders} {mark} in the prompt and {media} {column}, expected as many"
         draft.add("media.count_mismatch", column, message)
 
 
-def _check_texts(placeholders: Counter[str], has_columns: bool, draft: Draft) -> None:
+def _check_texts(marks: Counter[str], has_media: bool, draft: Draft) -> None:
     for spot in draft.texts:
         text = spot.value
         for modality, mark in PLACEHOLDERS.items():
             if count := text.count(mark):
-                placeholders[modality] += count
+                marks[modality] += count
                 _check_role(spot, draft)
         if _QUOTED.search(text):
             draft.add("media.quoted_placeholder", spot.path, "found a placeholder in quotes or closed")
@@ -120,7 +128,7 @@ def _check_texts(placeholders: Counter[str], has_columns: bool, draft: Draft) ->
             draft.add("media.vision_token", spot.path, f"found {found}")
         for match in _NEAR_MISS.finditer(text):
             if match.group() not in PLACEHOLDERS.values():
-                strict = has_columns or draft.options.has_processor
+                strict = has_media or draft.options.has_processor
                 code = "media.near_miss" if strict else "media.lookalike"
                 near = match.group()[:40]
                 draft.add(code, spot.path, f"found {near}, expected <image>, <video> or <audio>")
@@ -134,7 +142,7 @@ def _check_role(spot: Spot, draft: Draft) -> None:
 
 def _check_part(
     spot: Spot,
-    placeholders: Counter[str],
+    parts: Counter[str],
     identities: list[Any],
     reader: MediaReader,
     draft: Draft,
@@ -145,7 +153,7 @@ def _check_part(
     payload = {key: value for key, value in spot.value.items() if key != "type"}
     key = next((key for key in payload_keys(modality) if payload.get(key) is not None), None)
     if key is None:
-        placeholders[modality] += 1
+        parts[modality] += 1
         return
     value = payload[key]
     if type(value) is dict and type(value.get("url")) is str:

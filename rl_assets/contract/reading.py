@@ -87,7 +87,7 @@ def count_rows(path: str, kind: Format, root: Path) -> int:
                     file=path,
                     found=f"two columns named {quote(name)}",
                     expected="every name once",
-                    remedy="Readers keep one of them and lose the other: rename or drop one, and write it again.",
+                    remedy="Readers keep one of them and lose the other: rename or drop one.",
                 )
             return _plausible(file.metadata.num_rows, stream.seek(0, io.SEEK_END))
     if kind == "jsonl" or _holds_lines(path, root):

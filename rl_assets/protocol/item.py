@@ -1,10 +1,9 @@
 """A row in verl's schema as the item that is collated: messages with media parts, and verl's own fields."""
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rl_assets.contract.consistency import is_bare
+from rl_assets.contract.consistency import is_bare, segments
 from rl_assets.contract.schema import COLUMN_OF, MODALITIES
 from rl_assets.errors import InputError
 from rl_assets.protocol.media import MediaStore, by_reference
@@ -12,8 +11,6 @@ from rl_assets.protocol.values import describe
 
 ADDED_FIELDS = ("raw_prompt", "dummy_tensor", "index", "tools_kwargs", "interaction_kwargs")
 """Fields that `to_item` adds, as verl's dataset does."""
-
-_PLACEHOLDER = re.compile("(<image>|<video>|<audio>)")
 
 
 def to_item(
@@ -86,7 +83,8 @@ def build_messages(
 ) -> list[dict[str, Any]]:
     """Messages whose placeholders are replaced by the row's media, in order across messages.
 
-    In a row without media nothing is replaced; in one with media every text content becomes a list of parts.
+    In a row without media nothing is replaced; in one with media every text content becomes a list of parts,
+    in which a mark of a kind of which the row has none is text.
     In a content that is such a list already, a placeholder in a text and a media part without its medium are
     replaced too, which verl does not do: it refuses such rows.
 
@@ -103,23 +101,23 @@ def build_messages(
     left = {modality: iter(items) for modality, items in media.items()}
     count = dict.fromkeys(MODALITIES, 0)
 
-    def part(segment: str) -> dict[str, Any]:
-        if not _PLACEHOLDER.fullmatch(segment):
-            return {"type": "text", "text": segment}
-        modality = segment[1:-1]
+    def medium(modality: str) -> dict[str, Any]:
         count[modality] += 1
         return _media_part(modality, next(left.get(modality, iter(())), None))
 
     def parts(content: Any) -> Any:
         if isinstance(content, str):
-            return [part(segment) for segment in _PLACEHOLDER.split(content) if segment]
+            return [
+                medium(modality) if modality else {"type": "text", "text": piece}
+                for modality, piece in segments(content, media)
+            ]
         return [made for one in content or () for made in expanded(one)]
 
     def expanded(given: dict[str, Any]) -> list[dict[str, Any]]:
-        kind = given.get("type")
-        if kind == "text" and _PLACEHOLDER.search(given.get("text") or ""):
-            return parts(given["text"])
-        return [{**given, **part(f"<{kind}>")}] if is_bare(given) else [given]
+        if given.get("type") == "text":
+            pieces = parts(given.get("text") or "")
+            return pieces if any(piece["type"] != "text" for piece in pieces) else [given]
+        return [{**given, **medium(given["type"])}] if is_bare(given) else [given]
 
     built = [
         {**message, "content": parts(message["content"])} if message.get("content") is not None else message

@@ -53,7 +53,7 @@ def test_h4_media_inside_parts_are_looked_at(tmp_path: Path) -> None:
     assert errors(result) == [
         ("media.file_missing", "prompt[0].content[0].image"),
         ("media.file_missing", "prompt[0].content[0].image_url"),
-        ("media.orphan_placeholder", "images"),
+        ("media.count_mismatch", "images"),
     ]
 
 
