@@ -18,7 +18,7 @@ SHARD = 1
 MANIFEST = 1
 TABLE = 1
 JOURNAL = 1
-RECORD = 1
+RECORD = 2
 
 KEY = "format"
 """Key of the version in what is JSON; where it is missing, the version is 1."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,7 +13,7 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.unchanged import forget
 from rl_assets.errors import InputError
 from rl_assets.protocol.manifest import ShardManifest
-from rl_assets.store import is_local, storage_root
+from rl_assets.store import DAMAGED, is_abandoned, is_local, is_locked, storage_root
 
 SHARDED = ("proto_shards", "rollouts")
 MEDIUM = "medium"
@@ -55,6 +56,7 @@ def find_garbage(dataset: Dataset) -> list[Garbage]:
         name: dataset.shard_manifest(name) for name in SHARDED if (storage / f"{name}.json").exists()
     }
     found = [Garbage("unfinished file", path, _size(path)) for path in _leftovers(storage)]
+    found += [Garbage("damaged file", path, _size(path)) for path in _damaged(storage)]
     for name, manifest in manifests.items():
         written = _written(storage / f"{name}.json")
         live = {ref.path for ref in manifest.shards}
@@ -70,7 +72,7 @@ def find_garbage(dataset: Dataset) -> list[Garbage]:
         found += [
             Garbage("journal of another policy", path, _size(path))
             for path in _entries(storage / "rollouts/.journal")
-            if path.name != policy and _modified(path) < written
+            if path.name != policy and _modified(path) < written and not _is_held(path)
         ]
     if "proto_shards" in manifests and (storage / "media").exists():
         written = _written(storage / "proto_shards.json")
@@ -133,12 +135,34 @@ def _may_run(dataset: Dataset, job: str) -> bool:
 
 
 def _leftovers(storage: UPath) -> Iterator[UPath]:
-    """Staging folders and half-published files of runs that were killed."""
+    """Staging folders and half-published files of runs that were killed; nothing of a living process."""
     for folder in (storage, *(storage / name for name in SHARDED)):
-        yield from _entries(folder / ".staging")
+        yield from (path for path in _entries(folder / ".staging") if _is_abandoned(path))
         yield from (
-            path for path in _entries(folder) if path.name.startswith(".") and path.name.endswith(".tmp")
+            path
+            for path in _entries(folder)
+            if path.name.startswith(".") and path.name.endswith(".tmp") and _is_old(path)
         )
+
+
+def _damaged(storage: UPath) -> Iterator[UPath]:
+    """What was put aside of the dataset's own files; a damaged shard goes as one that is not used."""
+    for folder in (storage, storage / "verl_dataset"):
+        yield from (path for path in _entries(folder) if path.name.endswith(DAMAGED))
+
+
+def _is_abandoned(folder: UPath) -> bool:
+    return is_local(folder) and is_abandoned(Path(str(folder)))
+
+
+def _is_held(journal: UPath) -> bool:
+    """Whether a living process writes one of the journal's files."""
+    return is_local(journal) and any(is_locked(Path(str(file))) for file in _files(journal))
+
+
+def _is_old(path: UPath) -> bool:
+    """Whether a half-published file is an hour old: a copy that goes on writes to it."""
+    return _modified(path) < time.time() - 3600
 
 
 def _media(dataset: Dataset, manifests: dict[str, ShardManifest]) -> set[str]:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import itertools
 import json
+import logging
 import os
 import platform
 import shutil
@@ -35,7 +36,13 @@ Model = TypeVar("Model", bound=BaseModel)
 
 DIGEST_BYTES = 16
 GROUP_BYTES = 64 << 20
+DAMAGED = ".damaged"
+"""Ending of the name under which something that cannot be read is put aside."""
 _READ_SIZE = 1 << 20
+_WEEK = 7 * 24 * 3600.0
+# What reading JSON into a model raises for any content at all; a folder may be where a file should be.
+_UNREADABLE = (ValueError, TypeError, AttributeError, KeyError, RecursionError, IsADirectoryError)
+_log = logging.getLogger(__name__)
 
 
 def digest_bytes(data: bytes | memoryview) -> str:
@@ -122,7 +129,7 @@ def staging(root: Path | UPath) -> Iterator[Path]:
     with contextlib.ExitStack() as held:
         if is_local(root):
             parent = Path(str(root)) / ".staging"
-            parent.mkdir(parents=True, exist_ok=True)
+            make_folder(parent)
             folder = _own_folder(parent, held)
         else:
             folder = Path(tempfile.mkdtemp(prefix="rl-assets-"))
@@ -133,31 +140,118 @@ def staging(root: Path | UPath) -> Iterator[Path]:
 
 
 def _own_folder(parent: Path, held: contextlib.ExitStack) -> Path:
-    """A fresh folder in `parent` that is locked until `held` is closed or the process dies.
-
-    The machine is in the name, because a lock may not be seen from another one.
-    """
-    prefix = digest_bytes(platform.node().encode())[:8] + "-"
+    """A fresh folder in `parent` that is locked until `held` is closed or the process dies."""
     with contextlib.ExitStack() as alone:
-        lockable = _lock(parent, alone, wait=True)
-        for other in parent.glob(f"{prefix}*") if lockable else ():
-            with contextlib.ExitStack() as abandoned:
-                if _lock(other, abandoned, wait=False):
-                    shutil.rmtree(other, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        _lock(folder, held, wait=False)
+        with contextlib.suppress(OSError):  # a file system without locks
+            _lock(parent, alone, wait=True)
+        for other in parent.glob(f"{_machine()}*"):
+            if is_abandoned(other):
+                shutil.rmtree(other, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=_machine(), dir=parent))
+        with contextlib.suppress(OSError):
+            _lock(folder, held, wait=False)
     return folder
 
 
-def _lock(folder: Path, held: contextlib.ExitStack, *, wait: bool) -> bool:
-    """Whether the folder could be locked; it is until `held` is closed."""
+def _machine() -> str:
+    """What the names of this machine's staging folders begin with: its locks may not be seen from another."""
+    return digest_bytes(platform.node().encode())[:8] + "-"
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Whether the process that made a staging folder is gone.
+
+    On this machine its lock says so. Of another machine's folder, or where the file system has no locks,
+    nothing is known: it counts as abandoned once nothing in it was written for a week.
+    """
+    locked = is_locked(folder) if folder.name.startswith(_machine()) else None
+    if locked is not None:
+        return not locked
+    times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
+    return max(times) < time.time() - _WEEK
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a living process of this machine has locked a file or folder; None where locks say nothing."""
+    with contextlib.ExitStack() as tried:
+        try:
+            return not _lock(path, tried, wait=False)
+        except OSError:  # gone meanwhile, or a file system without locks
+            return None
+
+
+def _lock(path: Path, held: contextlib.ExitStack, *, wait: bool) -> bool:
+    """Whether the file or folder could be locked; it is until `held` is closed.
+
+    Raises:
+        OSError: it is not there, or the file system has no locks.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    held.callback(os.close, handle)
     try:
-        handle = os.open(folder, os.O_RDONLY)
-        held.callback(os.close, handle)
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # held by a living process, or a file system without locks
+    except BlockingIOError:
         return False
     return True
+
+
+def make_folder(path: Path | UPath) -> None:
+    """Make a folder of the store, and those above it; a file that is in its place is put aside."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        in_the_way = next((place for place in (path, *path.parents) if place.is_file()), None)
+        if in_the_way is None:
+            raise
+        put_aside(in_the_way, error)
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def put_aside(path: Path | UPath, why: BaseException | str) -> UPath | None:
+    """Rename what is damaged to its name and `.damaged`, so that the next run makes it again.
+
+    What was put aside under that name before is replaced. The log names both.
+
+    Returns:
+        Where it is now; None where it could not be renamed (a store that may not be written), or was gone.
+    """
+    path = UPath(path)
+    aside = path.parent / f"{path.name}{DAMAGED}"
+    reason = first_line(why) if isinstance(why, BaseException) else why
+    try:
+        if aside.exists():
+            aside.fs.rm(aside.path, recursive=True)
+        if is_local(path):
+            os.rename(str(path), str(aside))
+        else:
+            path.fs.mv(path.path, aside.path, recursive=True)
+    except OSError as error:
+        _log.warning("%s is damaged (%s), and cannot be renamed (%s)", path, reason, first_line(error))
+        return None
+    _log.warning("%s is damaged (%s): it was renamed to %s and is made again", path, reason, aside.name)
+    return aside
+
+
+@contextlib.contextmanager
+def damage_put_aside() -> Iterator[None]:
+    """Put aside what turns out to be damaged, and say so in the error: the next run makes it again.
+
+    Raises:
+        UnreadableError: something was.
+    """
+    try:
+        yield
+    except formats.UnreadableError as error:
+        aside = put_aside(UPath(error.file), error.found) if error.file else None
+        if aside is None:
+            raise
+        raise formats.UnreadableError(
+            file=error.file,
+            field=error.field,
+            found=error.found,
+            expected=error.expected,
+            remedy=f"It was renamed to {aside.name}. Run the job again: what is missing is made again.",
+        ) from error
 
 
 def publish_file(staged: Path, target: Path | UPath) -> None:
@@ -167,7 +261,9 @@ def publish_file(staged: Path, target: Path | UPath) -> None:
     object store makes an upload visible only when it is complete, so there the upload itself is the step.
     The staged file stays readable until its staging folder goes.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
+    if target.is_dir():
+        put_aside(target, "a folder in the place of a file")
     if not is_local(target):
         with staged.open("rb") as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, _READ_SIZE)
@@ -236,13 +332,13 @@ def read_manifest(kind: type[Model], path: Path | UPath) -> Model:
         InputError: a newer release wrote it.
         FileNotFoundError: there is none.
     """
-    text = path.read_bytes()
     try:
+        text = path.read_bytes()
         formats.refuse_newer(str(path), formats.version(json.loads(text)), formats.MANIFEST)
         return kind.model_validate_json(text)
     except InputError:
         raise
-    except (ValueError, TypeError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise formats.UnreadableError(
             file=str(path),
             found=f"no manifest that this release reads ({first_line(error)})",
@@ -252,14 +348,17 @@ def read_manifest(kind: type[Model], path: Path | UPath) -> Model:
 
 
 def last_manifest(kind: type[Model], path: Path | UPath) -> Model | None:
-    """The manifest of the last build; None where there is none, or none that this release reads.
+    """The manifest of the last build; None where there is none. One that cannot be read is put aside.
 
     Raises:
         InputError: a newer release wrote it.
     """
     try:
         return read_manifest(kind, path)
-    except (FileNotFoundError, formats.UnreadableError):
+    except FileNotFoundError:
+        return None
+    except formats.UnreadableError as error:
+        put_aside(path, error.found)
         return None
 
 
@@ -270,12 +369,18 @@ def write_record(target: Path | UPath, record: BaseModel) -> None:
 
 
 def read_record(kind: type[Model], path: Path | UPath) -> Model | None:
-    """What `write_record` wrote; None where there is nothing, or nothing that this release reads."""
+    """What `write_record` wrote; None where there is nothing, or nothing that this release reads.
+
+    A damaged one is named in the log and written anew by whoever made it.
+    """
     try:
         text = path.read_bytes()
         readable = formats.version(json.loads(text)) == formats.RECORD
         return kind.model_validate_json(text) if readable else None
-    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+    except FileNotFoundError:
+        return None
+    except _UNREADABLE as error:
+        _log.warning("%s cannot be read (%s): it is made again", path, first_line(error))
         return None
 
 
@@ -291,9 +396,27 @@ class Table:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
-        with self.path.open("rb") as stream, pq.ParquetFile(stream) as file:
-            formats.check_table(str(self.path), file.metadata.metadata)
-            yield file
+        """The file, open; what Arrow says of damaged bytes names it.
+
+        Raises:
+            UnreadableError: it is damaged, or no table.
+            FileNotFoundError: there is none.
+        """
+        try:
+            with self.path.open("rb") as stream, pq.ParquetFile(stream) as file:
+                formats.check_table(str(self.path), file.metadata.metadata)
+                yield file
+        except InputError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None and not self.path.is_dir():
+                raise  # of the disk or the network
+            raise formats.UnreadableError(
+                file=str(self.path),
+                found=f"a table that cannot be read ({first_line(error)})",
+                expected="the table that was written there",
+                remedy=f"Materialise {self.path.stem} again.",
+            ) from error
 
     @property
     def num_rows(self) -> int:

@@ -1,6 +1,10 @@
 """`rl-assets gc`: what assets refer to stays and can be read; what nothing refers to goes."""
 
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +22,7 @@ from rl_assets.gc import delete, find_garbage, require_no_run, unknown_folders
 from rl_assets.protocol import DataProto, MediaStore, ShardManifest, read_shard, write_shard
 from rl_assets.rollout.journal import Journal
 from rl_assets.rollout.requests import Response
-from rl_assets.store import write_file
+from rl_assets.store import put_aside, write_file
 from tests.build import TRAIN, failed, materialize, problem, write_jsonl
 from tests.checks.stores import bare_dataset
 
@@ -131,12 +135,64 @@ def test_what_a_killed_run_can_go_on_from_stays(tmp_path: Path) -> None:
     with Journal(rollouts / ".journal/p2") as journal:
         journal.add("k", response)
     new = write_shard(dataset.storage / "rollouts", "train-0-new", batch(b"b", dataset=dataset))
-    (Path(str(dataset.storage)) / ".staging/half").mkdir(parents=True)
-    (Path(str(dataset.storage)) / ".field_contract.parquet.0123.tmp").write_bytes(b"half")
-    assert tidy(dataset) == ["journal of another policy", "unfinished file", "unfinished file"]
+    assert tidy(dataset) == ["journal of another policy"]
     assert len(Journal(rollouts / ".journal/p2")) == 1
     assert len(read_shard(dataset.storage / "rollouts", new)) == 1
     assert readable(dataset) == {b"a"}
+
+
+# A week and an hour: after these, what another machine left unfinished is garbage.
+AGES = {".staging/0f0f0f0f-half": 7 * 24 * 3600, ".field_contract.parquet.0123.tmp": 3600}
+
+
+@pytest.mark.parametrize("name", AGES)
+def test_what_a_process_elsewhere_left_unfinished_goes_once_it_is_old(tmp_path: Path, name: str) -> None:
+    dataset = bare_dataset(tmp_path)
+    path = Path(str(dataset.storage)) / name
+    path.parent.mkdir(parents=True)
+    path.mkdir() if "staging" in name else path.write_bytes(b"half")
+    for age, expected in ((AGES[name] - 60, []), (AGES[name] + 60, ["unfinished file"])):
+        os.utime(path, (time.time() - age,) * 2)
+        assert tidy(dataset) == expected
+
+
+def test_the_folder_of_a_living_process_stays_and_that_of_a_killed_one_goes(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    work = f"""
+import sys, time
+from upath import UPath
+from rl_assets.store import staging
+with staging(UPath({str(dataset.storage)!r})) as folder:
+    (folder / "half").write_text("written so far")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert tidy(dataset) == []
+        assert (folder / "half").read_text() == "written so far"
+        process.kill()
+    assert tidy(dataset) == ["unfinished file"]
+    assert not folder.exists()
+
+
+def test_a_journal_that_is_being_written_stays(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    rollouts = Path(str(dataset.storage)) / "rollouts"
+    response = Response([1], [0.0], [0.0], "stop")
+    with Journal(rollouts / ".journal/p0") as journal:
+        journal.add("k", response)
+        build(dataset, {"train-0": [b"a"]})  # another process ends meanwhile, with another policy
+        assert tidy(dataset) == []
+    assert tidy(dataset) == ["journal of another policy"]
+
+
+def test_what_was_put_aside_goes(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    write_file(dataset.storage / "field_contract.parquet", b"damaged")
+    put_aside(dataset.storage / "field_contract.parquet", "damaged")
+    assert tidy(dataset) == ["damaged file"]
 
 
 def test_without_a_manifest_nothing_is_garbage(dataset: Dataset) -> None:

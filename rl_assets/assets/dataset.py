@@ -16,7 +16,7 @@ from rl_assets.protocol.manifest import ShardManifest, ShardRef
 from rl_assets.rewards import RewardFunction, ScorePool
 from rl_assets.rewards.export import Export
 from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import Table, digest_json, read_manifest, storage_root
+from rl_assets.store import Table, damage_put_aside, digest_json, read_manifest, storage_root
 
 if TYPE_CHECKING:
     from rl_assets.prompts import PromptRenderer
@@ -218,9 +218,13 @@ class Dataset:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Show a user's error as the step's failure: its message, without retries and without our traceback."""
+    """Show a user's error as the step's failure: its message, without retries and without our traceback.
+
+    What it finds damaged in the store is put aside.
+    """
     try:
-        yield
+        with damage_put_aside():
+            yield
     except InputError as error:
         raise dg.Failure(description=str(error), allow_retries=False) from None
 

@@ -26,7 +26,7 @@ from rl_assets import store
 from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.provenance import code_digest, git_commit, package_version
 from rl_assets.protocol.manifest import ShardManifest
-from rl_assets.store import digest_json, is_local, write_record
+from rl_assets.store import digest_file, digest_json, is_local, write_record
 
 UNCHANGED = "unchanged"
 """Metadata key of a materialisation that was emitted again: which run made the asset, and when."""
@@ -34,8 +34,11 @@ UNCHANGED = "unchanged"
 Results = Iterable[dg.MaterializeResult] | dg.MaterializeResult
 World = Callable[[Dataset], Any]
 
-_RECORD = ".build.json"
+RECORD = ".build.json"
+"""Ending of the name of an asset's record."""
 _OWN = (".parquet", ".json", ".md")
+_ADDRESSED = ("proto_shards/", "rollouts/", "media/")
+"""Below these, a name or a meta.json says the digest of every file."""
 _BESIDE = {"proto_shards": ("media",), "rejected_rows": ("media_files.json",)}
 
 
@@ -49,6 +52,7 @@ class Record(BaseModel):
         built: when that was, in UTC.
         metadata: of its materialisation, as Dagster writes it.
         files: a mark of every file that it stands for, by path within the dataset's folder.
+        digests: of the files among them that no name, and no shard's meta.json, has the digest of.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -59,6 +63,7 @@ class Record(BaseModel):
     built: datetime
     metadata: str
     files: dict[str, str]
+    digests: dict[str, str]
 
     def is_whole(self, dataset: Dataset) -> bool:
         """Whether every file is there, as it was when the record was written."""
@@ -67,7 +72,7 @@ class Record(BaseModel):
 
 def read_record(dataset: Dataset, asset: str) -> Record | None:
     """The record of an asset, or None where there is none or where it does not fit its files any more."""
-    record = store.read_record(Record, dataset.storage / f"{asset}{_RECORD}")
+    record = store.read_record(Record, dataset.storage / f"{asset}{RECORD}")
     return record if record and record.is_whole(dataset) else None
 
 
@@ -77,7 +82,7 @@ def forget(dataset: Dataset, asset: str, files: Iterable[str]) -> None:
     Args:
         files: paths within the dataset's folder.
     """
-    path, gone = dataset.storage / f"{asset}{_RECORD}", set(files)
+    path, gone = dataset.storage / f"{asset}{RECORD}", set(files)
     if gone and (record := store.read_record(Record, path)):
         kept = {name: mark for name, mark in record.files.items() if name not in gone}
         write_record(path, record.model_copy(update={"files": kept}))
@@ -120,18 +125,18 @@ def step(
             build = _Build(here, context, world, always)
             with refusals():
                 require_passed(here, build.inputs)
-            before = build.records()
-            if not always and before and {record.recipe for record in before.values()} == {build.recipe}:
-                context.log.info(f"{', '.join(before)}: unchanged, nothing to do")
-                for name, record in before.items():
-                    yield _again(here, name, record, work or {})
-                return
-            made = body(here, context, **inputs)
-            for result in [made] if isinstance(made, dg.MaterializeResult) else made:
-                # The asset is stored before the line after the yield runs.
-                yield (result := build.noted(result, before))
-                build.stored(result)
-            build.write(before)
+                before = build.records()
+                if not always and before and {record.recipe for record in before.values()} == {build.recipe}:
+                    context.log.info(f"{', '.join(before)}: unchanged, nothing to do")
+                    for name, record in before.items():
+                        yield _again(here, name, record, work or {})
+                    return
+                made = body(here, context, **inputs)
+                for result in [made] if isinstance(made, dg.MaterializeResult) else made:
+                    # The asset is stored before the line after the yield runs.
+                    yield (result := build.noted(result, before))
+                    build.stored(result)
+                build.write(before)
 
         own, *others = inspect.signature(body).parameters.values()
         assert own.name == "dataset", f"{body.__name__}: the first parameter is the bound dataset"
@@ -151,6 +156,15 @@ def _again(dataset: Dataset, asset: str, record: Record, work: Mapping[str, Any]
         data_version=dg.DataVersion(record.data_version),
         metadata={key: value for key, value in metadata.items() if value is not None},
     )
+
+
+def _is_shown(record: Record) -> bool:
+    """Whether this Dagster can read the metadata: a newer one may have written them."""
+    try:
+        dg.deserialize_value(record.metadata, dict)
+    except Exception:  # whatever its reader says of text that is not its own
+        return False
+    return True
 
 
 def _since(record: Record) -> str:
@@ -198,7 +212,9 @@ class _Build:
     def records(self) -> dict[str, Record]:
         """The records of what the step makes, or nothing where one is missing or does not fit."""
         found = {name: read_record(self._dataset, name) for name in self._names}
-        whole = {name: record for name, record in found.items() if record and record.recipe}
+        whole = {
+            name: record for name, record in found.items() if record and record.recipe and _is_shown(record)
+        }
         return whole if whole.keys() == found.keys() else {}
 
     def noted(self, result: dg.MaterializeResult, before: Mapping[str, Record]) -> dg.MaterializeResult:
@@ -242,8 +258,20 @@ class _Build:
                 built=kept.built if kept else datetime.now(UTC),
                 metadata=dg.serialize_value(metadata),
                 files=files,
+                digests=self._digests(files, old),
             )
-            write_record(self._dataset.storage / f"{name}{_RECORD}", record)
+            write_record(self._dataset.storage / f"{name}{RECORD}", record)
+
+    def _digests(self, files: Mapping[str, str], before: Record | None) -> dict[str, str]:
+        """The digests that a record keeps; those of files that were not written again are in the last one."""
+        same = {name for name, mark in files.items() if before and before.files.get(name) == mark}
+        known = {name: digest for name, digest in before.digests.items() if name in same} if before else {}
+        storage = self._dataset.storage
+        return known | {
+            name: digest_file(storage / name)
+            for name in files
+            if name not in known and not name.startswith(_ADDRESSED)
+        }
 
     def _name(self, result: dg.MaterializeResult) -> str:
         return result.asset_key.path[-1] if result.asset_key else self._names[0]

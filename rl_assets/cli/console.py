@@ -17,6 +17,7 @@ from rl_assets.contract import CODES
 from rl_assets.errors import InputError, printable
 
 REJECTED, WRONG_CALL = 1, 2
+DAMAGED = 1
 
 
 class Screen(Console):

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, reject
+from rl_assets.formats import UnreadableError
 from rl_assets.progress import Log, Progress
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.measure import Job, Measured, measure_all, media_counts
@@ -248,7 +249,12 @@ class _Gate:
                         without_ids_beyond=None if self.truncation else self._ids_up_to,
                         cut_alike=made["cut"] == self._made["cut"],
                     )
-            except (OSError, pa.ArrowException) as error:  # the last build is a help, not a need
+            except (
+                OSError,
+                pa.ArrowException,
+                UnreadableError,
+            ) as error:
+                # The last build is a help, not a need.
                 self.log(f"length gate: {table.path} is not used again, it cannot be read ({error})")
         return earlier
 

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, TypedDict
 from upath import UPath
 
 from rl_assets.errors import InputError
+from rl_assets.formats import UnreadableError
 from rl_assets.store import digest_bytes, publish_file
 
 # A reference stands in a shard, and a file is looked for under it.
@@ -50,7 +51,7 @@ class MediaStore:
         """The bytes stored under `digest`.
 
         Raises:
-            InputError: they are missing, or have changed since they were stored.
+            UnreadableError: they are missing, or have changed since they were stored.
         """
         with self.open(digest) as stream:
             data = stream.read()
@@ -62,7 +63,7 @@ class MediaStore:
         """The bytes stored under `digest` as a stream, for media too large to hold; not verified.
 
         Raises:
-            InputError: they are missing.
+            UnreadableError: they are missing.
         """
         try:
             return self._path(digest).open("rb")
@@ -82,8 +83,8 @@ class MediaStore:
             )
         return self.root / digest[:2] / digest
 
-    def _refusal(self, digest: str, found: str) -> InputError:
-        return InputError(
+    def _refusal(self, digest: str, found: str) -> UnreadableError:
+        return UnreadableError(
             file=str(self._path(digest)),
             found=found,
             expected=f"the medium with the digest {digest}",

@@ -16,6 +16,7 @@ import pyarrow as pa
 from upath import UPath
 
 from rl_assets.errors import InputError
+from rl_assets.formats import UnreadableError
 from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.format import META, ROWS, TENSORS, Rows, pack, parse_meta, unpack
 from rl_assets.protocol.manifest import ShardRef
@@ -67,8 +68,8 @@ def read_shard(
         rows: a slice, or positions in the order wanted; only the parts that hold them are read.
 
     Raises:
-        InputError: the shard is missing, incomplete, or not what was written (the message names it), or
-            `columns` names a field that it lacks.
+        UnreadableError: the shard is missing, incomplete, or not what was written; the message names it.
+        InputError: `columns` names a field that it lacks.
         IndexError: a position that no row has.
     """
     path = ref if isinstance(ref, str) else ref.path
@@ -106,6 +107,23 @@ def find_shard(root: Path | UPath, name: str) -> ShardRef | None:
     return next(filter(None, found), None)
 
 
+def verify_shard(root: Path | UPath, path: str) -> None:
+    """Read every byte of a shard and hold it against the digests in its name and its meta.json.
+
+    Raises:
+        UnreadableError: the shard is missing, incomplete, or not what was written.
+    """
+    folder = root / path
+    try:
+        text = (folder / META).read_bytes()
+        if not digest_bytes(text).startswith(path.rsplit("-", 1)[-1]):
+            raise DamagedError("a meta.json other than the one that was written")
+        for file, record in parse_meta(text, str(folder)).files.items():
+            read_verified(folder / file, record)
+    except (DamagedError, OSError) as error:
+        raise _refusal(folder, str(error)) from error
+
+
 def is_intact(root: Path | UPath, ref: ShardRef) -> bool:
     """Whether the shard is there as it was written; as far as `find_shard` looks."""
     return _look(root, ref.name, ref.path) == ref
@@ -131,8 +149,8 @@ def _look(root: Path | UPath, name: str, path: str) -> ShardRef | None:
     return ShardRef(name=name, path=path, digest=digest, rows=meta.rows, bytes=size)
 
 
-def _refusal(folder: Path | UPath, found: str) -> InputError:
-    return InputError(
+def _refusal(folder: Path | UPath, found: str) -> UnreadableError:
+    return UnreadableError(
         file=str(folder), found=found, expected="the shard that was written there", remedy=_REMEDY
     )
 

@@ -1,6 +1,8 @@
 """Finished responses on disk, one line each, found again by key: nothing is generated twice."""
 
 import base64
+import contextlib
+import fcntl
 import json
 import os
 import uuid
@@ -12,7 +14,7 @@ import numpy as np
 
 from rl_assets import formats
 from rl_assets.rollout.requests import Response
-from rl_assets.store import digest_bytes, named_errors, to_json
+from rl_assets.store import digest_bytes, make_folder, named_errors, put_aside, to_json
 
 _CHECK_DIGITS = 8
 
@@ -22,7 +24,8 @@ class Journal:
 
     A process appends to a file of its own and reads all of them at the start, so several may work in one
     folder at once, and what a killed one has written stays good: a line counts only when it is whole and
-    its check digits hold. Two lines with one key hold the same response.
+    its check digits hold. Two lines with one key hold the same response. A file is locked while a process
+    writes it, so that `rl-assets gc` leaves it alone.
 
     Args:
         folder: a local folder; made on the first write.
@@ -36,6 +39,9 @@ class Journal:
         self._file: BinaryIO | None = None
         self._found: dict[str, Response] = {}
         for file in sorted(folder.glob("*.jsonl")):
+            if file.is_dir():
+                put_aside(file, "a folder in the place of a file")
+                continue
             for line in file.read_bytes().split(b"\n"):
                 entry = _decoded(line, file)
                 if entry:
@@ -51,10 +57,14 @@ class Journal:
     def add(self, key: str, response: Response) -> None:
         """Keep a response; the operating system has it on return, so killing the process loses nothing."""
         if self._file is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             self._file = (self._folder / f"{uuid.uuid4().hex}.jsonl").open("ab", buffering=0)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        line = _encoded(key, response)
         with named_errors(Path(self._file.name)):
-            self._file.write(_encoded(key, response))
+            if (written := self._file.write(line)) != len(line):
+                raise OSError(f"only {written} of {len(line)} bytes of a line could be written")
         self._found[key] = response
 
     def close(self) -> None:

@@ -1,0 +1,65 @@
+"""`rl-assets verify`: the files of the store against the digests that were noted when they were written."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from rl_assets.cli.console import DAMAGED, Screen, refusals
+
+
+def verify(
+    dataset: Annotated[
+        str | None, typer.Option(help="Verify the store of this dataset only.", show_default="all")
+    ] = None,
+    put_aside: Annotated[
+        bool,
+        typer.Option("--put-aside", help="Rename what is damaged, so that the next run makes it again."),
+    ] = False,
+    defs: Annotated[
+        Path, typer.Option(help="The project's folder, or one below it.", show_default="this folder")
+    ] = Path(),
+) -> None:
+    """Read all that the assets wrote, and name every file that has changed since.
+
+    A run takes a file of unchanged size and time for unchanged; this command reads the bytes. It is refused
+    while a run of a dataset is in progress. Exit status: 0 when nothing is damaged, 1 when something is, 2
+    when the call itself is wrong.
+    """
+    console = Screen()
+    with refusals():
+        from rl_assets import store
+        from rl_assets.assets.verify import Damage
+        from rl_assets.assets.verify import verify as verified
+        from rl_assets.gc import require_no_run
+        from rl_assets.project import chosen, load_datasets, run_history, stores
+
+        datasets = chosen(load_datasets(defs), dataset)
+        with run_history(datasets[0].root) as history:
+            for one in datasets if history else ():
+                require_no_run(one, history)
+        table = RichTable("asset", "files", "size", "damaged", box=None, header_style="dim", pad_edge=False)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        damaged: list[Damage] = []
+        for part in (part for one in datasets for part in stores(one)):
+            for asset in verified(part):
+                name = "/".join(filter(None, (part.name, part.partition, asset.asset)))
+                count = f"[red]{len(asset.damaged):,}[/red]" if asset.damaged else "0"
+                table.add_row(escape(name), f"{asset.files:,}", decimal(asset.bytes), count)
+                damaged += asset.damaged
+    if not table.rows:
+        console.print("Nothing was built yet.")
+        return
+    console.print(table)
+    for path, found in damaged:
+        aside = store.put_aside(path, found) if put_aside else None
+        then = f", renamed to {aside.name}" if aside else ""
+        console.print(f"[red]{escape(str(path))}[/red]: found {escape(found + then)}", soft_wrap=True)
+    if damaged and not put_aside:
+        console.print("`rl-assets verify --put-aside` renames these files; the next run makes them again.")
+    if damaged:
+        raise typer.Exit(DAMAGED)
