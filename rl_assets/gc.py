@@ -146,9 +146,8 @@ def _leftovers(storage: UPath) -> Iterator[UPath]:
 
 
 def _damaged(storage: UPath) -> Iterator[UPath]:
-    """What was put aside of the dataset's own files; a damaged shard goes as one that is not used."""
-    for folder in (storage, storage / "verl_dataset"):
-        yield from (path for path in _entries(folder) if path.name.endswith(DAMAGED))
+    """What was put aside beside the assets; a damaged shard goes as one that is not used."""
+    return (path for path in _entries(storage) if path.name.endswith(DAMAGED))
 
 
 def _is_abandoned(folder: UPath) -> bool:

@@ -87,7 +87,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(folder / "home"),
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(folder), str(Path(__file__).parent.parent)]),
         "COLUMNS": "200",
     }
     return subprocess.run(

@@ -152,11 +152,31 @@ def test_trace_names_the_runs_that_made_what_it_shows(finished: Path) -> None:
     assert (wrong.returncode, "expected toy" in wrong.stdout) == (2, True)
 
 
+def test_verify_names_what_changed_and_the_next_run_makes_it_again(finished: Path) -> None:
+    intact = run(finished, "rl-assets", "verify")
+    assert (intact.returncode, "toy/rollouts" in intact.stdout) == (0, True), intact.stdout
+    before = stored(finished)
+    path = finished / "data/storage/toy/verl_dataset/train.parquet"
+    time, data = path.stat().st_mtime_ns, path.read_bytes()
+    path.write_bytes(b"x" * len(data))
+    os.utime(path, ns=(time, time))
+    found = run(finished, "rl-assets", "verify")
+    assert found.returncode == 1
+    assert "train.parquet: found other bytes than were written" in found.stdout
+    aside = run(finished, "rl-assets", "verify", "--put-aside")
+    assert (aside.returncode, "renamed to train.parquet.damaged" in aside.stdout) == (1, True)
+    assert run(finished, "dg", "launch", "--job", "toy_rebuild").returncode == 0
+    assert run(finished, "rl-assets", "verify").returncode == 0
+    assert lasting(stored(finished)) == lasting(before)
+
+
 def test_gc_frees_nothing_that_is_needed(finished: Path) -> None:
     before = stored(finished)
     left = finished / "data/storage/toy/.staging/of_a_killed_run"
     left.mkdir()
     (left / "half").write_bytes(b"x" * 2000)
+    for path in (left / "half", left):  # of another machine: its locks are not seen from here
+        os.utime(path, (0, 0))
     shown = run(finished, "rl-assets", "gc", "--dry-run")
     assert (shown.returncode, "2.0 kB would be freed" in shown.stdout) == (0, True)
     assert left.exists()

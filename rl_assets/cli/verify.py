@@ -39,8 +39,9 @@ def verify(
 
         datasets = chosen(load_datasets(defs), dataset)
         with run_history(datasets[0].root) as history:
-            for one in datasets if history else ():
-                require_no_run(one, history)
+            for one in datasets:
+                if history is not None:
+                    require_no_run(one, history)
         table = RichTable("asset", "files", "size", "damaged", box=None, header_style="dim", pad_edge=False)
         for column in table.columns[1:]:
             column.justify = "right"
