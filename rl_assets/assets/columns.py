@@ -161,6 +161,7 @@ _REWARD_SCORES: Columns = {
     **_carried("reward_inputs", _REWARD_INPUTS),
     "score": Column("what the reward function gives the response; null where there is no score", _SCORED),
     "error": Column("why there is no score", _SCORED),
+    "further_keys": Column("JSON: what a dict result holds besides its first 64 keys", _SCORED),
     "*": Column("what the reward function returns beside the score", _SCORED),
 }
 

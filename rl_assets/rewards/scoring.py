@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -26,7 +27,15 @@ SCORE_SCHEMA = REWARD_INPUT_SCHEMA.append(pa.field("score", pa.float64())).appen
 """The columns that every table of scores has: the reward inputs, the score (null where there is none) and
 why there is none. What a dict result holds besides its score follows, a column for each of its keys."""
 
+MOST_KEYS = 64
+"""Keys of dict results that become columns: the first that are seen."""
+
+FURTHER = "further_keys"
+"""The column with what has no column of its own, as JSON text; null where there is nothing."""
+
 _BATCH_ROWS = 1024
+_LONGEST_NAME = 100
+_LARGEST_EXACT = 1 << 53
 _CLUSTER_ROWS = 8192
 """Responses of a task on a cluster: so many that the start of a pool does not count."""
 
@@ -36,7 +45,8 @@ def score_table(inputs: Table, pool: ScorePool, *, folder: Path, log: Log) -> Ta
 
     A key of a dict result becomes a column: a typed one where all its values are booleans, whole numbers,
     numbers or text, JSON text otherwise; null where a result lacks it. A key that is a column already gets
-    the prefix `user_`.
+    the prefix `user_`. Where results have more than `MOST_KEYS` keys, or keys that are no names (longer than
+    100 characters, or not printable), these are kept in the one column `further_keys`.
 
     Args:
         inputs: the reward inputs (`REWARD_INPUT_SCHEMA`).
@@ -50,20 +60,26 @@ def score_table(inputs: Table, pool: ScorePool, *, folder: Path, log: Log) -> Ta
     progress = Progress(log, "scores", inputs.num_rows, "responses")
     schema = SCORE_SCHEMA.append(pa.field("$extra", pa.string()))
     kinds: dict[str, set[type]] = {}
+    further = False
     with TableWriter(folder / "scored.parquet", schema) as scored:
         results = _results(pool, map(_sample, inputs.rows(size=_BATCH_ROWS)), log)
         for batch in inputs.batches(size=_BATCH_ROWS):
             rows = batch.to_pylist()
             for row, result in zip(rows, results, strict=False):
                 for key, value in result.extra.items():
-                    kinds.setdefault(key, set()).add(type(value))
+                    if key in kinds or (len(kinds) < MOST_KEYS and _is_name(key)):
+                        kinds.setdefault(key, set()).add(_kind(value))
+                    else:
+                        further = True
                 row["score"] = result.score
                 row["error"] = result.error
                 row["$extra"] = json.dumps(dict(result.extra))
                 progress.add(1)
             scored.write_rows(rows)
     progress.close()
-    return _widen(scored.table, kinds, folder)
+    if further:
+        log(f"scores: results have more keys than {len(kinds)} columns; the others are in `{FURTHER}`")
+    return _widen(scored.table, kinds, further, folder)
 
 
 def _results(pool: ScorePool, samples: Iterable[Sample], log: Log) -> Iterator[Scored]:
@@ -79,36 +95,64 @@ def _scoring(pool: ScorePool, place: str, log: Log) -> Iterator[Callable[[list[S
     yield lambda samples: list(pool.score(samples))
 
 
-def _widen(scored: Table, kinds: dict[str, set[type]], folder: Path) -> Table:
+def _widen(scored: Table, kinds: dict[str, set[type]], further: bool, folder: Path) -> Table:
     """The table with a column for each key of the dict results in place of their JSON text."""
-    columns = {
-        key: (f"{RESERVED_PREFIX}{key}" if key in SCORE_SCHEMA.names else key, *_column(found))
-        for key, found in sorted(kinds.items())
-    }
+    names = _names(kinds)
+    columns = {key: (names[key], *_column(kinds[key])) for key in sorted(kinds)}
     schema = SCORE_SCHEMA
     for name, kind, _ in columns.values():
         schema = schema.append(pa.field(name, kind))
+    if further:
+        schema = schema.append(pa.field(FURTHER, pa.string()))
     with TableWriter(folder / "reward_scores.parquet", schema) as writer:
         for batch in scored.batches(size=_BATCH_ROWS):
             rows = batch.to_pylist()
             for row in rows:
+                others = {}
                 for key, value in json.loads(row.pop("$extra")).items():
-                    name, _, convert = columns[key]
-                    row[name] = None if value is None else convert(value)
+                    if key not in columns:
+                        others[key] = value
+                    elif value is not None:
+                        name, _, convert = columns[key]
+                        row[name] = convert(value)
+                if others:
+                    row[FURTHER] = json.dumps(others)
             writer.write_rows(rows)
     return writer.table
 
 
+def _names(keys: Iterable[str]) -> dict[str, str]:
+    """Name of the column of each key: its own, or with a prefix where that is another column's."""
+    taken = {*SCORE_SCHEMA.names, FURTHER, *keys}
+    names = {}
+    for key in sorted(keys):
+        name = key
+        while name in taken and (name != key or key in (*SCORE_SCHEMA.names, FURTHER)):
+            name = f"{RESERVED_PREFIX}{name}"
+        taken.add(name)
+        names[key] = name
+    return names
+
+
+def _is_name(key: str) -> bool:
+    return 0 < len(key) <= _LONGEST_NAME and key.isprintable()
+
+
+def _kind(value: Any) -> type:
+    """The type of a value; that of a whole number which a float does not hold exactly is Decimal."""
+    return Decimal if type(value) is int and abs(value) > _LARGEST_EXACT else type(value)
+
+
 def _column(found: set[type]) -> tuple[pa.DataType, Callable[[Any], Any]]:
-    """Arrow type of a column whose values have the types `found`, and what makes a value of it."""
-    types = found - {type(None)}
-    if types == {bool}:
+    """Arrow type of a column whose values have the kinds `found`, and what makes a value of it."""
+    kinds = found - {type(None)}
+    if kinds == {bool}:
         return pa.bool_(), bool
-    if types == {int}:
+    if kinds and kinds <= {int, Decimal}:
         return pa.int64(), int
-    if types and types <= {bool, int, float}:
+    if kinds and kinds <= {bool, int, float}:
         return pa.float64(), float
-    if types == {str}:
+    if kinds == {str}:
         return pa.string(), str
     return pa.string(), json.dumps
 

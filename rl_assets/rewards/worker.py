@@ -19,7 +19,7 @@ from rl_assets.rewards.outcome import Scored, call
 TARGET = f"{__name__}:serve"
 """What `Isolated` is given."""
 
-LARGEST_EXTRA = 1 << 20
+LARGEST_EXTRA = 1 << 17
 """Characters of JSON that a result may hold besides its score."""
 
 TOO_LARGE = "too_large"

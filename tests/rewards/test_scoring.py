@@ -1,5 +1,6 @@
 """Scoring in worker processes: every response has a score or a reason, whatever the function does."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,85 @@ def test_no_responses_give_an_empty_table(tmp_path: Path) -> None:
     table = scored(tmp_path, ScorePool(RewardFunction(), workers=1))
     assert table.num_rows == 0
     assert table.schema.names == SCORE_SCHEMA.names
+
+
+def test_keys_that_are_columns_already_get_names_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "keys.py"
+    path.write_text(
+        "KEYS = 'error', 'user_error', 'user_user_error', 'uid', 'score ', '\\ud800', '', 'x' * 101\n"
+        "def compute_score(**_):\n"
+        "    keys = {key: key[:9] for key in (*KEYS, 'further_keys')}\n"
+        "    return {'score': 1, **keys, 1: 'one', '1': 'two', None: 0}\n"
+    )
+    table = scored(tmp_path, ScorePool(RewardFunction(str(path)), workers=1), "a")
+    (row,) = table.read(table.schema.names[len(SCORE_SCHEMA.names) :]).to_pylist()
+    assert row == {
+        "1": "one",
+        "1'": "two",
+        "None": 0,
+        "\\ud800": "?",
+        "user_user_user_error": "error",
+        "user_error": "user_erro",
+        "user_user_error": "user_user",
+        "user_uid": "uid",
+        "score ": "score ",
+        "user_further_keys": "further_k",
+        "further_keys": f'{{"": "", "{"x" * 101}": "xxxxxxxxx"}}',
+    }
+
+
+def test_thousands_of_keys_are_kept_in_one_column(tmp_path: Path) -> None:
+    path = tmp_path / "keys.py"
+    path.write_text(
+        "def compute_score(solution_str, **_):\n"
+        "    return {'score': 1, 'acc': 1.0, **{f'{solution_str}{n}': n for n in range(2000)}}\n"
+    )
+    lines: list[str] = []
+    inputs = input_table(tmp_path, [reward_input(0, i, f"r{i}_") for i in range(50)])
+    pool = ScorePool(RewardFunction(str(path)), workers=1)
+    table = score_table(inputs, pool, folder=tmp_path, log=lines.append)
+    assert len(table.schema.names) == len(SCORE_SCHEMA.names) + 64 + 1
+    rows = table.read().to_pylist()
+    assert [row["acc"] for row in rows] == [1.0] * 50
+    for number, row in enumerate(rows):
+        own = {key: value for key, value in row.items() if key.startswith("r") and value is not None}
+        own = {key: value for key, value in own.items() if key[1].isdigit()}
+        assert own | json.loads(row["further_keys"]) == {f"r{number}_{n}": n for n in range(2000)}
+    assert "scores: results have more keys than 64 columns; the others are in `further_keys`" in lines
+
+
+def test_values_come_back_whole(tmp_path: Path) -> None:
+    path = tmp_path / "values.py"
+    path.write_text(
+        "import enum, numpy, torch\n"
+        "class Big(int): pass\n"
+        "class Kind(enum.IntEnum):\n    A = 2\n"
+        "def compute_score(solution_str, ground_truth, **_):\n"
+        "    assert ground_truth == [[1, 2], [3.5, None]] and type(ground_truth[0]) is list\n"
+        "    a = numpy.arange(2000)\n"
+        "    return {'score': numpy.float32(0.5), 'array': a, 'two': a.reshape(2, -1)[:, :2],\n"
+        "            'np': numpy.int64(7), 'tensor': torch.tensor([[1.5]]), 'scalar': torch.tensor(3),\n"
+        "            'big': Big(2**62), 'enum': Kind.A, 'huge': Big(2**70), 's': {3},\n"
+        "            'nested': {'a': numpy.bool_(True), 'b': (a[:2],), 'c': 2**70},\n"
+        "            'mixed': 2**60 + 1 if solution_str else 0.5}\n"
+    )
+    truth = [[1, 2], [3.5, None]]
+    table = scored(tmp_path, ScorePool(RewardFunction(str(path)), 60, 1), "a", "", ground_truth=truth)
+    row, other = table.read().to_pylist()
+    assert row["error"] is None
+    assert row["score"] == 0.5
+    assert json.loads(row["array"]) == list(range(2000))
+    assert json.loads(row["two"]) == [[0, 1], [1000, 1001]]
+    assert json.loads(row["nested"]) == {"a": True, "b": [[0, 1]], "c": 2**70}
+    assert json.loads(row["tensor"]) == [[1.5]]
+    assert [row[key] for key in ("np", "scalar", "big", "enum", "huge")] == [7, 3, 2**62, 2, str(2**70)]
+    assert json.loads(row["s"]) == [3]
+    assert [json.loads(one["mixed"]) for one in (row, other)] == [2**60 + 1, 0.5]
+
+
+def test_what_is_too_large_is_named_and_the_score_stays(tmp_path: Path) -> None:
+    path = tmp_path / "large.py"
+    path.write_text("def compute_score(solution_str, **_): return {'score': 1, 'why': 'x' * 10**7}\n")
+    table = scored(tmp_path, ScorePool(RewardFunction(str(path)), workers=1), "a")
+    (row,) = table.read().to_pylist()
+    assert (row["score"], row["too_large"]) == (1.0, "1 keys, 10,000,011 characters")
