@@ -84,7 +84,8 @@ class Shard(BaseModel):
 
 
 class Response(BaseModel):
-    """A response; `score` is None before scoring, and where `error` says why there is none."""
+    """A response; `score` is None before scoring, and where `error` says why there is none. `near_miss`: the
+    scorer calls it wrong, and a kinder reading right."""
 
     sample_index: int
     finish_reason: str
@@ -92,6 +93,7 @@ class Response(BaseModel):
     text: str
     score: float | None = None
     error: str | None = None
+    near_miss: bool = False
 
 
 class Training(BaseModel):
@@ -293,8 +295,10 @@ def _shard(dataset: Dataset, place: Place) -> Shard | None:
 def _responses(dataset: Dataset, uid: str, shard: Shard | None) -> list[Response]:
     """From the scores, or where there are none yet from the reward inputs, or from the rollouts."""
     columns = ["sample_index", "finish_reason", "response_length", "solution_str"]
-    for name, more in (("reward_scores", ["score", "error"]), ("reward_inputs", [])):
-        if rows := list(_rows(_existing(dataset, name), [*columns, *more], uid=uid)):
+    for name, more in (("reward_scores", ["score", "error", "acc", "lenient_acc"]), ("reward_inputs", [])):
+        table = _existing(dataset, name)
+        there = [column for column in more if table is not None and column in table.schema.names]
+        if rows := list(_rows(table, [*columns, *there], uid=uid)):
             return [
                 Response(
                     sample_index=row["sample_index"],
@@ -303,6 +307,7 @@ def _responses(dataset: Dataset, uid: str, shard: Shard | None) -> list[Response
                     text=row["solution_str"],
                     score=row.get("score"),
                     error=row.get("error"),
+                    near_miss=row.get("acc") is False and row.get("lenient_acc") is True,
                 )
                 for row in rows
             ]

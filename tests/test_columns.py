@@ -15,7 +15,7 @@ from tests.build import definitions
 
 ToyRun = tuple[Dataset, dg.ExecuteInProcessResult]
 SHARDED = ("proto_shards", "rollouts")
-OWN = {"reward_scores": {"acc", "pred"}}
+OWN = {"reward_scores": {"acc", "lenient_acc", "pred"}}
 """What the toy dataset's scorer returns beside the score: the columns that only a pattern names."""
 
 

@@ -163,6 +163,8 @@ def _responses(trace: "Trace") -> list[RenderableType]:
         text = Text(response.text)
         if response.error:
             text.append(f"\n{response.error}", "red")
+        if response.near_miss:
+            text.append("\na kinder reading finds the right answer in it", "yellow")
         cut = "yellow" if response.finish_reason == "length" else ""
         table.add_row(
             str(response.sample_index),

@@ -20,7 +20,7 @@ _RESERVED = """
     values old_log_probs ref_log_prob rollout_log_probs routed_experts multi_modal_inputs multi_modal_data
     __num_turns__ num_turns turn_scores tool_rewards extra_fields extras min_global_steps max_global_steps
     priority session_id global_steps validate __do_sample__ __rollout_n__ tool_extra_fields prompt_len
-    response_len request_id acc score pred
+    response_len request_id acc score pred lenient_acc
 """
 RESERVED_COLUMNS = frozenset(_RESERVED.split())
 # Names that this project gives to what it carries beside a row through shards and rollouts.

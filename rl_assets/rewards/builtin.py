@@ -1,8 +1,13 @@
 """Scorers for the data_sources of verl's built-in table that need neither a service nor running code.
 
-Where an answer stands in a response follows verl's scorer of the same data_source, so that a prompt's
-instructions mean the same in both. Whether an answer is right is, for mathematics, decided by math-verify:
-`\\frac{1}{2}` equals `0.5`, where verl compares normalised text.
+Where an answer is in a response follows verl's scorer of the same data_source exactly, so that a prompt's
+instructions mean the same in both. What verl takes for right is right. In mathematics an answer is right,
+too, where its value is that of the ground truth: `\\frac{1}{4}` equals `0.25`, where verl compares normalised
+text. (For the `numina_…` sources verl also reads an answer outside of a box, and takes numbers for equal that
+differ by a ten-thousandth: that is not followed.)
+
+`lenient_acc` says what a kinder reading would say: an answer with a closing period, in bold, or anywhere at
+the end of the response. Where it is true and `acc` is not, the policy may know the answer and miss the form.
 
 The module can be named in verl itself: `custom_reward_function.path=pkg://rl_assets.rewards.builtin`.
 """
@@ -10,38 +15,63 @@ The module can be named in verl itself: `custom_reward_function.path=pkg://rl_as
 import re
 import string
 from collections.abc import Callable
+from operator import eq
 from typing import Any
 
 from rl_assets.contract.scorers import scorer_family
-
-Result = dict[str, Any]
+from rl_assets.rewards.lenient import lenient_equal, lenient_search
+from rl_assets.rewards.math_value import math_equal
+from rl_assets.rewards.verl_text import TAIL, dapo_answer, dapo_text, last_boxed, math_answer, math_same
 
 _GSM8K_ANSWER = re.compile(r"#### (-?[0-9.,]+)")
-_ANSWER_LINE = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
 _ANSWER_TAGS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _THOUGHT_THEN_BOX = re.compile(r"<think>.*</think>.*\\boxed\{.*\}.*", re.DOTALL)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_TAIL, _BOXED_TAIL = 300, 100
 _MOST_TAGS = 10
 
 
+class Result(dict[str, Any]):
+    """What `compute_score` returns: a dict, whose first element is its score.
+
+    Most of verl's reward managers read a dict; its `prime` manager reads a number, or the first element.
+    """
+
+    def __missing__(self, key: object) -> Any:
+        if key == 0 and type(key) is int:
+            return self["score"]
+        raise KeyError(key)
+
+
 def compute_score(
-    data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, **_: Any
-) -> Result:
-    """Score one response, with the signature of verl's `compute_score`.
+    data_source: str | None = None,
+    solution_str: str | None = None,
+    ground_truth: Any = None,
+    extra_info: Any = None,
+    **batch: Any,
+) -> Result | list[Result]:
+    """Score one response, with the signature of verl's `compute_score`; or a batch of them, with the names
+    that verl's `batch` manager gives (`data_sources`, `solution_strs`, `ground_truths`).
 
     Returns:
-        `score`; `acc`, whether the answer is right; `pred`, the answer that was found, or None. The keys
-        are the same for every data_source, so that rows of several can share a batch.
+        `score`; `acc`, whether the answer is right; `pred`, the answer that was found, or None;
+        `lenient_acc`, whether a kinder reading finds a right answer. The keys are the same for every
+        data_source, so that rows of several can share a batch.
 
     Raises:
         NotImplementedError: no scorer here reads the data_source (verl raises the same).
     """
+    if data_source is None and "data_sources" in batch:
+        rows = zip(batch["data_sources"], batch["solution_strs"], batch["ground_truths"], strict=True)
+        return [_compute(*row) for row in rows]
+    return _compute(data_source or "", solution_str or "", ground_truth)
+
+
+def _compute(data_source: str, solution: str, truth: Any) -> Result:
     score = _SCORERS.get(scorer_family(data_source) or "")
     if score is None:
         raise NotImplementedError(f"Reward function is not implemented for {data_source=}")
-    return score(solution_str, ground_truth)
+    return score(solution, truth)
 
 
 def has_builtin(data_source: str) -> bool:
@@ -61,70 +91,62 @@ def perfect_answer(data_source: str, ground_truth: Any) -> str:
     return write(ground_truth)
 
 
-def math_equal(answer: str, truth: str) -> bool:
-    """Whether two mathematical expressions (LaTeX or plain) are equal, by text or by value.
-
-    There is no time limit here: a comparison can run for minutes, so run it where it can be ended.
-    """
-    if answer.strip() == truth.strip():
-        return True
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-
-    kinds = (LatexExtractionConfig(), ExprExtractionConfig())
-    parsed = [parse(f"\\boxed{{{text}}}", kinds, parsing_timeout=None) for text in (truth, answer)]
-    return all(parsed) and verify(*parsed, timeout_seconds=None)
-
-
-def last_boxed(text: str) -> str | None:
-    """What the last `\\boxed{…}` of `text` holds, its braces balanced; None where there is none."""
-    start = text.rfind("\\boxed{")
-    depth = 0
-    for index in range(start + 6, len(text)) if start >= 0 else ():
-        depth += {"{": 1, "}": -1}.get(text[index], 0)
-        if depth == 0:
-            return text[start + 7 : index]
-    return None
-
-
-def _result(right: bool, answer: str | None, *, best: float = 1.0, worst: float = 0.0) -> Result:
-    return {"score": best if right else worst, "acc": right, "pred": answer}
+def _result(
+    right: bool, answer: str | None, lenient: Callable[[], bool], *, best: float = 1.0, worst: float = 0.0
+) -> Result:
+    return Result(
+        score=best if right else worst, acc=right, pred=answer, lenient_acc=bool(right or lenient())
+    )
 
 
 def _gsm8k(solution: str, truth: Any) -> Result:
-    found = _GSM8K_ANSWER.findall(solution[-_TAIL:])
+    found = _GSM8K_ANSWER.findall(solution[-TAIL:])
     answer = found[-1].replace(",", "") if found else None
-    return _result(answer is not None and answer == truth, answer)
+    right = answer is not None and answer == truth
+    return _result(right, answer, lambda: lenient_equal(solution, str(truth), equal=eq))
 
 
 def _math(solution: str, truth: Any) -> Result:
-    answer = last_boxed(solution)
-    return _result(answer is not None and math_equal(answer, str(truth)), answer)
+    truth, answer = str(truth), math_answer(solution)
+    right = answer is not None and (math_same(answer, truth) or math_equal(answer, truth))
+    return _result(right, answer, lambda: lenient_equal(solution, truth, answer))
 
 
 def _math_dapo(solution: str, truth: Any) -> Result:
-    tail = solution[-_TAIL:]
-    lines = _ANSWER_LINE.findall(tail)
-    answer = lines[-1].strip() if lines else last_boxed(tail[-_BOXED_TAIL:])
-    right = answer is not None and math_equal(last_boxed(answer) or answer, str(truth))
-    return _result(right, answer, worst=-1.0)
+    truth = str(truth)
+    answer, is_line = dapo_answer(solution)
+    if answer is None:
+        right = False
+    elif is_line:
+        right = dapo_text(answer) == dapo_text(truth) or math_equal(last_boxed(answer) or answer, truth)
+    else:
+        right = math_equal(answer, truth)
+    return _result(right, answer, lambda: lenient_equal(solution, truth, answer), worst=-1.0)
 
 
 def _geo3k(solution: str, truth: Any) -> Result:
-    answer = last_boxed(solution)
-    right = answer is not None and math_equal(answer, str(truth))
+    truth, answer = str(truth), last_boxed(solution)
+    right = answer is not None and math_equal(answer, truth)
+    result = _result(right, answer, lambda: lenient_equal(solution, truth, answer))
     formatted = _THOUGHT_THEN_BOX.fullmatch(solution) is not None
-    return {"score": 0.9 * right + 0.1 * formatted, "acc": right, "pred": answer}
+    result["score"] = 0.9 * right + 0.1 * formatted
+    return result
 
 
 def _search_r1(solution: str, truth: Any) -> Result:
     found = _ANSWER_TAGS.findall(solution)
     answer = found[-1].strip() if found else None
-    targets = truth["target"]
-    wanted = {_normalised(target) for target in ([targets] if isinstance(targets, str) else targets)}
+    targets = [truth["target"]] if isinstance(truth["target"], str) else truth["target"]
+    wanted = {_normalised(target) for target in targets}
     right = answer is not None and _normalised(answer) in wanted
     # verl quarters the score of a response that is stuffed with answers.
     tags = max(solution.count("<answer>"), solution.count("</answer>"))
-    return _result(right, answer, best=1.0 if tags <= _MOST_TAGS else 0.25)
+    return _result(
+        right,
+        answer,
+        lambda: lenient_search(_normalised(solution if answer is None else answer), wanted),
+        best=1.0 if tags <= _MOST_TAGS else 0.25,
+    )
 
 
 def _normalised(text: str) -> str:

@@ -7,8 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from rl_assets.errors import InputError
 from rl_assets.store import Table
+
+_BATCH_ROWS = 8192
 
 REWARD_FIELDS = ("split", "data_source", "ground_truth", "extra_info", "source_file", "source_row")
 """Columns in which the responses of a group agree."""
@@ -102,6 +107,17 @@ def summarise(scores: Table, pass_score: float) -> list[SourceSummary]:
         if row["score"] is not None:
             values.append(row["score"])
     return [_summary(*key, responses[key], values, pass_score) for key, values in sorted(scored.items())]
+
+
+def near_misses(scores: Table) -> int | None:
+    """How many responses a kinder reading finds right and the scorer does not; None where the scorer does not
+    say so (in the booleans `acc` and `lenient_acc`, as the built-in scorers do)."""
+    columns, schema = ["acc", "lenient_acc"], scores.schema
+    if any(name not in schema.names or schema.field(name).type != pa.bool_() for name in columns):
+        return None
+    batches = scores.batches(columns, size=_BATCH_ROWS)
+    missed = (pc.and_(pc.invert(batch["acc"]), batch["lenient_acc"]) for batch in batches)
+    return sum(pc.sum(mask).as_py() or 0 for mask in missed)
 
 
 def _summary(

@@ -1,17 +1,16 @@
 """Built-in scorers: what they take for the answer, and when it is right."""
 
+import pickle
+from decimal import Decimal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_assets.contract.scorers import expected_truth
-from rl_assets.rewards.builtin import (
-    compute_score,
-    has_builtin,
-    last_boxed,
-    math_equal,
-    perfect_answer,
-)
+from rl_assets.rewards.builtin import compute_score, has_builtin, perfect_answer
+from rl_assets.rewards.math_value import math_equal
+from rl_assets.rewards.verl_text import last_boxed
 
 GSM8K, MATH, DAPO, GEO, SEARCH = (
     "openai/gsm8k",
@@ -53,8 +52,9 @@ def test_the_perfect_answer_scores_one_and_an_empty_one_does_not(source: str) ->
 def test_every_source_gives_the_same_keys(source: str) -> None:
     right = compute_score(source, perfect_answer(source, TRUTHS[source]), TRUTHS[source])
     wrong = compute_score(source, "no answer here", TRUTHS[source])
-    assert list(right) == list(wrong) == ["score", "acc", "pred"]
+    assert list(right) == list(wrong) == ["score", "acc", "pred", "lenient_acc"]
     assert (right["acc"], wrong["acc"]) == (True, False)
+    assert (right["lenient_acc"], wrong["lenient_acc"]) == (True, False)
     assert wrong["pred"] is None
 
 
@@ -159,10 +159,118 @@ def test_search_compares_the_last_answer_without_case_articles_and_punctuation(
         (r"x=5", "5", True),
         ("(1,2)", "(2,1)", False),
         ("?", "3", False),
+        (r"\{1,2\}", r"\{2,1\}", True),
+        (r"2\pi", r"2*\pi", True),
+        ("10^{6}", "1,000,000", True),
+        (r"\sqrt{8}", r"2\sqrt2", True),
+        (r"50\%", "50", True),
+        ("14.0 - 1.0i", "14-i", True),
+        ("14-i", "14.0 - 1.0i", True),
+        ("0 < x < 12.5", "(0, 12.5)", True),
+        ("6.62e-34", r"6.62 \times 10^{-34}", True),
+        ("1e400", "10^{400}", True),
+        (r"\infty", r"-\infty", False),
+        ("12:00", "1:00", False),
+        ("n=1, 2, 3", "n=2, 3, 4", False),
+        ("D = (0, 1.5)", "D = (0, 1)", False),
+        (r"1 + \frac{1}{\mathrm{e}}", r"1 - \frac{1}{\mathrm{e}}", False),
     ],
 )
 def test_mathematics_is_compared_by_value(one: str, other: str, equal: bool) -> None:
     assert math_equal(one, other) is equal
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
+        (r"\frac{1}{2006!}", r"\frac{1}{2004!}"),
+        ("0.0000001", "0.0000002"),
+        ("6.62e-34", "6.63e-34"),
+        ("1e-400", "1e-401"),
+        ("0.333333", r"\frac{1}{3}"),
+        ("0.33333333333333333333", r"\frac{1}{3}"),
+        ("3.14159265358979", r"\pi"),
+        (r"\sqrt{2} \cdot 10^{-30}", r"\sqrt{2} \cdot 10^{-31}"),
+        ("(0, 0.0000001)", "(0, 0.0000002)"),
+        (r"\{0.0000001\}", r"\{0.0000002\}"),
+        ("x + 0.0000001", "x + 0.0000002"),
+        ("x < 0.0000001", "x < 0.0000002"),
+        (r"\begin{pmatrix}0.0000001\end{pmatrix}", r"\begin{pmatrix}0.0000002\end{pmatrix}"),
+        ("10^{10^{10}}", "10^{10^{11}}"),
+        ("123456789012345678901234567890", "123456789012345678901234567891"),
+    ],
+)
+def test_distinct_values_are_not_rounded_into_one(one: str, other: str) -> None:
+    assert not math_equal(one, other)
+    assert not math_equal(other, one)
+    assert math_equal(one, f"{one} ")
+
+
+decimals = st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**6), max_value=10**6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(decimals, decimals | st.just(None), st.sampled_from(["{}", r"\frac{{{}}}{{7}}", "{} + 0", r"{} \pi"]))
+def test_numbers_are_equal_where_their_values_are(one: Decimal, other: Decimal | None, form: str) -> None:
+    other = one if other is None else other
+    answer, truth = form.format(f"{one:f}"), form.format(f"{other:.15f}")
+    assert math_equal(answer, truth) is (one == other)
+
+
+@pytest.mark.parametrize(
+    ("source", "solution", "truth"),
+    [
+        (DAPO, "Answer: 34.", "34"),
+        (DAPO, "**Answer: 34**", "34"),
+        (DAPO, "thus \\boxed{" + "1+" * 50 + "1}", "51"),
+        (DAPO, "so \\boxed{34}\n" + "I checked the sum and the parity. " * 4, "34"),
+        (MATH, r"\boxed{34.}", "34"),
+        (MATH, r"so \boxed 5.", "5"),
+        (MATH, r"so \fbox{5}", "5"),
+        (MATH, "The answer is **1/2**.", r"\frac{1}{2}"),
+        (MATH, r"Therefore \(x = 7\).", "7"),
+        (GSM8K, "#### 1,000.", "1000"),
+        (GSM8K, "#### $72", "72"),
+        (GSM8K, "#### 72.0", "72"),
+        (GSM8K, "The answer is 72.", "72"),
+        (GSM8K, r"\boxed{72}", "72"),
+        (GSM8K, "#### 1/2", "1/2"),
+        (SEARCH, "<answer>The Beatles band</answer>", {"target": "Beatles"}),
+        (SEARCH, "It was the Beatles.", {"target": ["Stones", "the Beatles"]}),
+    ],
+)
+def test_a_kinder_reading_is_told_beside_the_score(source: str, solution: str, truth: object) -> None:
+    result = compute_score(source, solution, truth)
+    assert (result["acc"], result["lenient_acc"]) == (False, True)
+    assert result["score"] <= 0.0
+
+
+@pytest.mark.parametrize("source", [GSM8K, MATH, DAPO, GEO])
+@pytest.mark.parametrize(
+    "solution", ["", "#### 35.", "**Answer: 340**", r"\boxed{0.34}", "34, or rather 35", "."]
+)
+def test_a_kinder_reading_is_no_blind_one(source: str, solution: str) -> None:
+    assert compute_score(source, solution, "34")["lenient_acc"] is False
+
+
+def test_a_result_is_a_dict_that_begins_with_its_score() -> None:
+    result = compute_score(DAPO, "Answer: 1", "34")
+    assert isinstance(result, dict)
+    assert pickle.loads(pickle.dumps(result))[0] == result["score"] == -1.0
+    for key in (1, False, "0", -1):
+        with pytest.raises(KeyError):
+            result[key]
+
+
+def test_a_batch_is_scored_by_the_names_of_verls_batch_manager() -> None:
+    results = compute_score(
+        data_sources=[GSM8K, DAPO],
+        solution_strs=["#### 72", "?"],
+        ground_truths=["72", "34"],
+        extra_infos=[{}, {}],
+    )
+    assert [result["score"] for result in results] == [1.0, -1.0]
 
 
 balanced = st.recursive(

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_assets.errors import InputError
+from rl_assets.rewards import RewardFunction, ScorePool
+from rl_assets.rewards import score_table as score_responses
 from rl_assets.rewards.groups import (
     SourceSummary,
     group_faults,
     groups,
     grpo_advantages,
+    near_misses,
     preview_advantages,
     summarise,
 )
@@ -79,3 +82,12 @@ def test_a_source_is_summarised_over_its_scored_responses(tmp_path: Path) -> Non
     assert summarise(table, 0.5) == [SourceSummary("train", "openai/gsm8k", 4, 3, 0.6667, 0.6667)]
     none = score_table(tmp_path, {0: [None]}, split="val")
     assert summarise(none, 0.5) == [SourceSummary("val", "openai/gsm8k", 1, 0, None, None)]
+
+
+def test_near_misses_are_counted_where_the_scorer_tells_them(tmp_path: Path) -> None:
+    inputs = input_table(
+        tmp_path, [reward_input(0, n, text) for n, text in enumerate(["#### 72", "#### 72.", "#### 7", "72"])]
+    )
+    pool = ScorePool(RewardFunction(), workers=1)
+    assert near_misses(score_responses(inputs, pool, folder=tmp_path, log=lambda _: None)) == 2
+    assert near_misses(score_table(tmp_path, {0: [1.0]})) is None

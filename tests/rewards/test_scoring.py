@@ -56,7 +56,7 @@ def test_every_response_is_scored_in_the_order_of_the_inputs(tmp_path: Path) -> 
     assert [row["solution_str"] for row in rows] == solutions
     assert [row["score"] for row in rows] == [float(number % 3 == 2) for number in range(300)]
     assert [row["pred"] for row in rows] == [str(number % 3) for number in range(300)]
-    assert table.schema.names == [*SCORE_SCHEMA.names, "acc", "pred"]
+    assert table.schema.names == [*SCORE_SCHEMA.names, "acc", "lenient_acc", "pred"]
     assert table.schema.field("acc").type == pa.bool_()
 
 

@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager as LoopDAPO
+from verl.experimental.reward_loop.reward_manager.gdpo import GDPORewardManager as LoopGDPO
+from verl.experimental.reward_loop.reward_manager.limited import RateLimitedRewardManager as LoopLimited
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager as LoopNaive
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
-from verl.utils.reward_score import default_compute_score
+from verl.utils.reward_score import default_compute_score, math_dapo, math_reward
+from verl.workers.reward_manager.batch import BatchRewardManager
 from verl.workers.reward_manager.dapo import DAPORewardManager
 from verl.workers.reward_manager.naive import NaiveRewardManager
+from verl.workers.reward_manager.prime import PrimeRewardManager
 
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
 from rl_assets.prompts.media_source import MediaSource
@@ -27,7 +31,9 @@ from rl_assets.rewards import RewardFunction, ScorePool, build_reward_inputs, re
 from rl_assets.rewards.builtin import compute_score, perfect_answer
 from rl_assets.rewards.curate import Selection, curate, read_prompts
 from rl_assets.rewards.export import write_export
+from rl_assets.rewards.math_value import math_equal
 from rl_assets.rewards.media import MediaWriter
+from rl_assets.rewards.verl_text import dapo_text, last_boxed, math_same, math_text
 from rl_assets.store import TableWriter
 from rl_assets.verl import to_verl
 
@@ -42,6 +48,7 @@ SAMPLES = [
     ("math_dapo", "Answer: 34", "34"),
     ("aime24", "I do not know", "33"),
     ("lighteval/MATH", r"\boxed{\frac{1}{2}}", r"\frac12"),
+    ("math_dapo", "Answer: 35", "34"),
     ("searchR1_nq", "<answer>the beatles</answer>", {"target": ["The Beatles", "Beatles"]}),
     ("searchR1_nq", "", {"target": "Beatles"}),
 ]
@@ -107,15 +114,29 @@ def test_legacy_managers_give_the_scores_that_the_scorer_gives(
     assert rewards.count_nonzero() == sum(score != 0 for score in by_hand(scorer))
 
 
+@pytest.mark.parametrize("manager", [BatchRewardManager, PrimeRewardManager], ids=["batch", "prime"])
+def test_managers_of_batches_give_the_scores_that_our_scorer_gives(tokenizer: Any, manager: Any) -> None:
+    data = to_verl(reward_batch(rollout(tokenizer)))
+    rewards = manager(tokenizer, num_examine=0, compute_score=compute_score)(data)
+    assert rewards[torch.arange(len(data)), places(data)].tolist() == by_hand(compute_score)
+    assert by_hand(compute_score)[:3] == [1.0, 1.0, 0.0]
+    assert -1.0 in by_hand(compute_score)
+
+
 @pytest.mark.parametrize("scorer", [compute_score, default_compute_score], ids=["ours", "verl's"])
-@pytest.mark.parametrize("manager", [LoopNaive, LoopDAPO], ids=["naive", "dapo"])
+@pytest.mark.parametrize(
+    "manager", [LoopNaive, LoopDAPO, LoopGDPO, LoopLimited], ids=["naive", "dapo", "gdpo", "limited"]
+)
 def test_reward_loop_managers_give_the_scores_that_the_scorer_gives(
     tokenizer: Any, manager: Any, scorer: Any
 ) -> None:
     data = to_verl(reward_batch(rollout(tokenizer)))
 
     async def scores() -> list[float]:
-        loop_manager = manager(OmegaConf.create({"reward": {}}), tokenizer, scorer)
+        config = OmegaConf.create({"reward": {}, "trainer": {"experiment_name": "test"}})
+        if hasattr(manager, "init_class"):
+            manager.init_class(config, tokenizer)
+        loop_manager = manager(config, tokenizer, scorer)
         return [(await loop_manager.run_single(data[i : i + 1]))["reward_score"] for i in range(len(data))]
 
     assert asyncio.run(scores()) == by_hand(scorer)
@@ -140,6 +161,7 @@ def test_a_mixed_batch_has_the_same_extra_keys_in_every_row(tokenizer: Any) -> N
         "score": len(SAMPLES),
         "acc": len(SAMPLES),
         "pred": len(SAMPLES),
+        "lenient_acc": len(SAMPLES),
     }
 
 
@@ -216,6 +238,53 @@ def items(tokenizer: Any, folder: Path, rows: list[dict[str, Any]], **config: An
     options = OmegaConf.create({"max_prompt_length": 96, "cache_dir": str(folder), **config})
     dataset = RLHFDataset(str(folder / "train.parquet"), tokenizer, options)
     return [dataset[number] for number in range(len(dataset))]
+
+
+TEX = r"""
+\boxed{ \boxed \fbox{ \frac \dfrac tfrac \sqrt \left \right \text{ \text{and} \mbox \textbf{ \overline{ \!
+\\ \% \\% \$ $ \circ ^{\circ} ^\circ { } {} ( ) . , = / ^ - + | 0.5 .5 0. 12 3 1/2 3/4 -1/2 01/2 x k= a an
+Answer: answer Answer : square ways units cm degrees dollars \mathrm{th} {,} " \; ,\! \dots 1,000 ² \text{m}
+\text{}^2 [INVALID] .$
+"""
+PIECES = [*TEX.split(), " ", "\n", "\\text{ cm}", "\\boxed ", "Answer: ", "#### ", "a ", "\\text{\n}", "\\ "]
+SOUP = st.lists(st.sampled_from(PIECES) | st.characters(codec="utf-8"), max_size=12).map("".join)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(SOUP, SOUP)
+def test_answers_are_compared_by_text_as_verl_compares_them(one: str, other: str) -> None:
+    assert math_same(one, other) is math_reward.is_equiv(one, other)
+    assert math_same(one, one) is math_reward.is_equiv(one, one)
+    try:
+        theirs: str | None = math_reward.strip_string(one)
+    except Exception:
+        theirs = None
+    try:
+        ours: str | None = math_text(one)
+    except (ValueError, IndexError):
+        ours = None
+    assert ours == theirs
+    assert dapo_text(one) == math_dapo.normalize_final_answer(one)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    SOUP, SOUP.filter(lambda text: text.strip() != ""), st.sampled_from(["{}", "\\boxed{{{}}}", "Answer: {}"])
+)
+def test_what_verl_takes_for_right_is_right_and_nothing_else_but_by_value(
+    before: str, truth: str, form: str
+) -> None:
+    for solution in (before + form.format(truth), before, form.format(truth) + before):
+        for source in ("lighteval/MATH", "math_dapo", "openai/gsm8k"):
+            theirs = default_compute_score(source, solution, truth)
+            theirs = theirs["score"] if isinstance(theirs, dict) else theirs
+            ours = compute_score(source, solution, truth)
+            if theirs == 1.0 or source == "openai/gsm8k":
+                assert ours["score"] == theirs
+            elif ours["score"] == 1.0:
+                assert math_equal(last_boxed(ours["pred"]) or ours["pred"], truth)
+            else:
+                assert ours["score"] == theirs
 
 
 def test_verl_loads_the_training_set_whole(tokenizer: Any, tmp_path: Path) -> None:
