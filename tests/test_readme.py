@@ -110,7 +110,7 @@ def test_openrlhf_finds_its_columns(names: dict[str, Any]) -> None:
     (line,) = blocks("text", RESULTS)
     words = shlex.split(line.replace("gsm_symbolic", "my_data"))
     file, prompt, label = (
-        words[words.index(f"--{name}") + 1] for name in ("prompt_data", "input_key", "label_key")
+        words[words.index(f"--data.{name}") + 1] for name in ("prompt_dataset", "input_key", "label_key")
     )
     rows = load_dataset("parquet", data_files=file, split="train")
     assert sorted(rows[label]) == ["10", "4", "6", "8"]

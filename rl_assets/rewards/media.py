@@ -8,7 +8,7 @@ paths.
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 from upath import UPath
 
 from rl_assets.contract.jsontext import decode
-from rl_assets.contract.media import payload_keys
+from rl_assets.contract.media import PLACEHOLDERS, payload_keys
 from rl_assets.contract.schema import COLUMN_OF, MEDIA_COLUMNS
 from rl_assets.errors import InputError
 from rl_assets.prompts.media_source import MediaSource, Medium
@@ -90,8 +90,9 @@ class MediaWriter:
     def row(self, row: Row, source_file: str) -> Row:
         """A row in verl's schema with media that can be opened from anywhere; one without media as it is.
 
-        Where a message of a row with media columns has a list of parts, verl replaces no placeholder in it:
-        there the media go into the parts.
+        In a message whose content is a list of parts verl replaces no placeholder, and it takes every
+        `<image>`, `<video>` and `<audio>` of a row with media for one. Where that would break the row, the
+        media are written in parts of the messages.
 
         Args:
             row: as `decode_row` gives it.
@@ -105,7 +106,7 @@ class MediaWriter:
         if not media and not listed:
             return row
         try:
-            if not listed:
+            if not listed and not _has_other_marks(row["prompt"], media):
                 return row | {
                     COLUMN_OF[modality]: [self._item(modality, item, source_file) for item in items]
                     for modality, items in media.items()
@@ -188,6 +189,12 @@ class MediaWriter:
         data = as_seen(_read(medium))
         self.num_bytes += len(data)
         return data
+
+
+def _has_other_marks(messages: Sequence[Mapping[str, Any]], media: Collection[str]) -> bool:
+    """Whether a text has a mark, such as the tag `<video>`, that is none of the row's media."""
+    marks = [mark for modality, mark in PLACEHOLDERS.items() if modality not in media]
+    return any(mark in (message.get("content") or "") for message in messages for mark in marks)
 
 
 def settings(part: Any, modality: str) -> dict[str, Any]:

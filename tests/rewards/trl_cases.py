@@ -1,5 +1,6 @@
 """The form `trl` read by the real TRL; run by test_other_trainers.py in a process that has it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,23 @@ from trl import GRPOConfig, GRPOTrainer
 from rl_assets.prompts import PromptRenderer
 from tests.prompts import processors
 from tests.rewards.test_media import export, mixed, with_parts
+from tests.verl_wheel import ROOT
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return processors.save_policy("qwen2_5_vl", tmp_path_factory.mktemp("policy"))
+
+
+def reward_of_the_page() -> Any:
+    """The reward function that the page of results shows."""
+    page = (ROOT / "docs/using-results.md").read_text()
+    (block,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def reward" in block
+    )
+    names: dict[str, Any] = {}
+    exec(block[: block.index("train_dataset")] + block[block.index("def reward") :], names)
+    return names["reward"]
 
 
 def trainer(policy: Path, data: Any, reward: Any, folder: Path, **settings: Any) -> GRPOTrainer:
@@ -57,11 +70,13 @@ def test_grpo_trains_on_rows_with_and_without_images(tmp_path: Path, policy: Pat
         cache_dir=str(tmp_path / "cache"),
     )
     told: list[dict[str, Any]] = []
+    score = reward_of_the_page()
 
     def reward(prompts: Any, completions: Any, **columns: Any) -> list[float]:
         names = [name for name in columns if name in data.column_names]
         for index, prompt in enumerate(prompts):
             told.append({"prompt": prompt} | {name: columns[name][index] for name in names})
+        assert score(prompts=prompts, completions=completions, **columns) == [0.0] * len(prompts)
         return [float(n % 2) for n in range(len(prompts))]
 
     made = trainer(policy, data, reward, tmp_path)
