@@ -138,7 +138,13 @@ def _decide(
 ) -> tuple[_Memory, dg.RunRequest | str]:
     """What the next look must know, and the run that this one asks for, or why it asks for none."""
     data = dataset.spec.data
-    now = look(data.train_paths, data.val_paths, root=dataset.root, before=memory.seen)
+    now = look(
+        data.train_paths,
+        data.val_paths,
+        root=dataset.root,
+        before=memory.seen,
+        follow_links=data.follow_links,
+    )
     if now.unsettled:
         changed = _some(now.unsettled, ", ")
         return _Memory(seen=now, settled=memory.settled), f"{now}; the next look decides on {changed}"

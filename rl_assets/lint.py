@@ -26,12 +26,13 @@ class Issue(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the linter says about a set of files."""
+    """What the linter says about a set of files; `passed_over` is what else their folders hold."""
 
     accepted: int
     total: int
     rejected: list[Issue]
     warnings: list[Issue]
+    passed_over: list[str]
 
 
 def lint(
@@ -42,6 +43,7 @@ def lint(
     renderer: "PromptRenderer | None" = None,
     max_prompt_length: int | None = None,
     root: Path | None = None,
+    follow_links: bool = True,
 ) -> Report:
     """Judge the rows of `files`; nothing is written.
 
@@ -50,11 +52,13 @@ def lint(
             rejected, and one longer than `max_prompt_length` is warned of.
         root: what relative paths start from, by default the current folder.
 
+        follow_links: as in `scan_files`; who names files to be judged, and not kept, means what they lead to.
+
     Raises:
         InputError: a file cannot be read.
     """
     root = root or Path.cwd()
-    manifest = scan_files(files, val_files, root=root)
+    manifest = scan_files(files, val_files, root=root, follow_links=follow_links)
     with tempfile.TemporaryDirectory(prefix="rl-assets-") as name:
         folder = Path(name)
         result = apply_contract(manifest, options, root=root, folder=folder, examples=None)
@@ -70,7 +74,13 @@ def lint(
             accepted -= len({(issue.file, issue.row) for issue in refused})
             rejected += refused
             warnings += overlong
-    return Report(accepted, manifest.rows, sorted(rejected, key=place), sorted(warnings, key=place))
+    return Report(
+        accepted,
+        manifest.rows,
+        sorted(rejected, key=place),
+        sorted(warnings, key=place),
+        manifest.passed_over,
+    )
 
 
 _REJECT_COLUMNS = ("source_file", "source_row", "errors")

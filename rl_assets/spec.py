@@ -105,6 +105,10 @@ class DataSpec(_Spec):
     val_files: Paths = Field([])
     """Raw files that are rolled out in validation mode (`rollout.val_kwargs`)."""
 
+    follow_links: bool = False
+    """True reads raw files to which a link leads out of the project (or out of a folder outside of it that is
+    named here). False refuses them by name: what is there is read, and rejected rows are kept as they are."""
+
     train_max_samples: MaxSamples = -1
     """Take at most this many train prompts to the shards; -1 takes all. The choice is made after the
     length filter (verl makes it before) and by uid, so it is the same on every rebuild."""

@@ -26,7 +26,7 @@ _TYPES = {
 
 def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
     """The asset `<dataset>/raw_files`."""
-    reads = dataset.spec.data.model_dump(include={"train_files", "val_files"})
+    reads = dataset.spec.data.model_dump(include={"train_files", "val_files", "follow_links"})
 
     @dg.asset(
         **dataset.describe("raw_files", DESCRIPTION, "file", reads=reads), partitions_def=dataset.partitions
@@ -35,8 +35,12 @@ def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
     def raw_files(dataset: Dataset, context: dg.AssetExecutionContext) -> dg.MaterializeResult[RawManifest]:
         data = dataset.spec.data
         with refusals():
-            manifest = scan_files(data.train_paths, data.val_paths, root=dataset.root)
+            manifest = scan_files(
+                data.train_paths, data.val_paths, root=dataset.root, follow_links=data.follow_links
+            )
         context.log.info(f"raw files: {len(manifest.files)} files, {manifest.rows:,} rows")
+        if manifest.passed_over:
+            context.log.info(f"not read, since they are no raw files: {', '.join(manifest.passed_over)}")
         return dg.MaterializeResult(
             value=manifest,
             data_version=dg.DataVersion(manifest.digest),
@@ -45,6 +49,7 @@ def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
                 **column_metadata(dataset, "raw_files", _TYPES),
                 "files": len(manifest.files),
                 "bytes": sum(file.bytes for file in manifest.files),
+                **({"not_read": ", ".join(manifest.passed_over)} if manifest.passed_over else {}),
                 "manifest": table(
                     (file.model_dump() for file in manifest.files),
                     ["path", "split", "rows", "bytes"],

@@ -148,7 +148,7 @@ def _benchmarks(dataset: Dataset) -> RawManifest | None:
     if not files:
         return None
     try:
-        return scan_files(files, root=dataset.root)
+        return scan_files(files, root=dataset.root, follow_links=dataset.spec.data.follow_links)
     except InputError as error:
         raise InputError(**{**vars(error), "field": "curation.contamination_files"}) from None
 

@@ -166,6 +166,7 @@ def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
         renderer=dataset.renderer(),
         max_prompt_length=data.max_prompt_length,
         root=dataset.root,
+        follow_links=data.follow_links,
     )
 
 
@@ -175,11 +176,14 @@ def _as_json(report: Report) -> dict[str, Any]:
         "total": report.total,
         "rejected": [issue._asdict() for issue in report.rejected],
         "warnings": [issue._asdict() for issue in report.warnings],
+        "not_read": report.passed_over,
     }
 
 
 def _print(report: Report, show: int) -> None:
     console = Screen()
+    if report.passed_over:
+        console.print(escape(f"Not read, since they are no raw files: {', '.join(report.passed_over)}\n"))
     issues = [("error", issue) for issue in report.rejected] + [("warning", i) for i in report.warnings]
     issues.sort(key=lambda pair: place(pair[1]))
     shown = issues[:show] if show else issues

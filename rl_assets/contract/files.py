@@ -1,5 +1,6 @@
 """Raw files: what is known of each, what its format is, and how to open it."""
 
+import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -20,7 +21,13 @@ _FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
+PARQUET = b"PAR1"
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_CODECS = {".snappy", ".brotli", ".br", ".lz4", ".lzo", ".uncompressed"}
 _COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+
+
+_IRREGULAR = "it is no regular file, but a folder, a pipe, a device or a socket"
 
 
 class RawFile(BaseModel):
@@ -46,11 +53,17 @@ class RawFile(BaseModel):
 
 
 class RawManifest(BaseModel):
-    """The raw files of one dataset: those of the training split first, each split in order of paths."""
+    """The raw files of one dataset: those of the training split first, each split in order of paths.
+
+    Attributes:
+        files: the files.
+        passed_over: what else is in the folders that were named, in words.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     files: list[RawFile]
+    passed_over: list[str] = []
 
     @property
     def rows(self) -> int:
@@ -78,17 +91,41 @@ def locate(path: str, root: Path) -> Path | UPath:
     return UPath(path) if is_url(path) else root / path
 
 
-def compression_of(path: str) -> str | None:
-    """`gzip`, `zstd` or None, by the file's suffix."""
-    return _COMPRESSIONS.get(PurePosixPath(path.lower()).suffix)
+def compression_of(path: str, stream: BinaryIO) -> str | None:
+    """`gzip`, `zstd` or None, by the first bytes of the file, whatever its suffix: `a.parquet.gzip` may be a
+    parquet file whose pages are compressed.
+
+    Raises:
+        OSError: the suffix names a compression, and the bytes are neither that nor a raw file's.
+    """
+    head = stream.read(4)
+    stream.seek(0)
+    for magic, compression in _MAGIC.items():
+        if head.startswith(magic):
+            return compression
+    named = _COMPRESSIONS.get(PurePosixPath(path.lower()).suffix)
+    if named and head != PARQUET and head.lstrip()[:1] not in (b"", b"{", b"["):
+        raise OSError(f"its name says {named}, and its bytes do not")
+    return None
 
 
 def format_of(path: str) -> Format | None:
-    """The format by the file's suffix, whatever its case, below a compression's suffix."""
+    """The format by the file's suffix, whatever its case, below the suffix of a compression or codec."""
     name = PurePosixPath(path.lower())
-    if name.suffix in _COMPRESSIONS:
-        name = name.with_suffix("")
-    return _FORMATS.get(name.suffix)
+    kind = _FORMATS.get(name.suffix)
+    if kind is not None:
+        return kind
+    kind = _FORMATS.get(name.with_suffix("").suffix) if name.suffix else None
+    return kind if name.suffix in _COMPRESSIONS or (kind == "parquet" and name.suffix in _CODECS) else None
+
+
+def begins_as_parquet(path: Path) -> bool:
+    """Whether a local file is a regular one that begins as parquet files do. Others are not opened."""
+    try:
+        with open_regular(path) as stream:
+            return stream.read(len(PARQUET)) == PARQUET
+    except OSError:
+        return False
 
 
 def open_raw(path: str, root: Path) -> BinaryIO:
@@ -98,6 +135,19 @@ def open_raw(path: str, root: Path) -> BinaryIO:
         OSError: there is no such file, or it is a pipe, a device or a socket, which might never end.
     """
     file = locate(path, root)
-    if not is_url(path) and not stat.S_ISREG(file.stat().st_mode):
-        raise OSError("it is no regular file")
-    return file.open("rb")
+    return open_regular(file) if isinstance(file, Path) and not is_url(path) else file.open("rb")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A local file's bytes; a pipe or a device is not waited for, even if it takes the file's place just now.
+
+    Raises:
+        OSError: there is no such file, or it is no regular one.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(_IRREGULAR)
+    stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(_IRREGULAR)
+    return stream

@@ -11,7 +11,7 @@ from upath import UPath
 
 from rl_assets.contract.codes import CODES, Finding
 from rl_assets.contract.draft import Draft
-from rl_assets.contract.files import SPLITS, RawFile, RawManifest, locate
+from rl_assets.contract.files import SPLITS, RawFile, RawManifest, locate, open_raw
 from rl_assets.contract.media_files import MediaReader
 from rl_assets.contract.options import ContractOptions
 from rl_assets.contract.reading import RawRow, read_rows
@@ -20,7 +20,7 @@ from rl_assets.contract.schema import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, 
 from rl_assets.contract.uids import UidRegistry, prompt_digest
 from rl_assets.errors import InputError, first_line
 from rl_assets.progress import Log, Progress
-from rl_assets.store import Table, TableWriter, digest_file
+from rl_assets.store import Table, TableWriter, digest_stream
 
 HEALINGS = (
     "null_keys_dropped",
@@ -153,7 +153,9 @@ def _unchanged_rows(file: RawFile, root: Path) -> Iterator[RawRow]:
         before = _state(path)
         if before[0] != file.bytes:
             raise _changed(file, f"{before[0]:,} bytes")
-        if digest_file(path) != file.digest:
+        with open_raw(file.path, root) as stream:
+            digest = digest_stream(stream)
+        if digest != file.digest:
             raise _changed(file, "other content in as many bytes")
         for raw in read_rows(file.path, file.format, root):
             yield raw

@@ -142,4 +142,22 @@ def _wrapped_records(value: Any) -> list[Any] | None:
     ]
     if len(lists) != 1 or "prompt" in value or any("role" in record for record in lists[0]):
         return None
+    schema = value.get("schema")
+    by_pandas = type(schema) is dict and "pandas_version" in schema and schema.get("primaryKey") == ["index"]
+    if by_pandas and [record.get("index") for record in lists[0]] == [*range(len(lists[0]))]:
+        # orient="table" writes the numbers of the rows as a column, which the frame does not have.
+        return [{key: item for key, item in record.items() if key != "index"} for record in lists[0]]
     return lists[0]
+
+
+def pandas_orient(value: dict[str, Any]) -> str | None:
+    """How pandas was told to write a whole table into this one object, or None where it is a row."""
+    if value.keys() == {"columns", "index", "data"}:
+        return 'orient="split"'
+    objects = list(value.values())
+    if not objects or any(type(one) is not dict or one.keys() != objects[0].keys() for one in objects):
+        return None
+    inner = objects[0].keys()
+    if "prompt" in value or (inner and all(map(str.isdigit, inner))):
+        return 'orient="columns"'
+    return 'orient="index"' if "prompt" in inner or all(map(str.isdigit, value)) else None

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from rl_assets.contract.arrow_rows import batch_rows, holds_objects, repeated_name
 from rl_assets.contract.codes import Finding
 from rl_assets.contract.files import Format, compression_of, open_raw
-from rl_assets.contract.json_stream import JsonStream, MalformedJson
+from rl_assets.contract.json_stream import JsonStream, MalformedJson, pandas_orient
 from rl_assets.contract.jsontext import MAX_ROW_VALUES, decode, describe, dump_anything, quote, repeated_key
 from rl_assets.errors import InputError, first_line
 
@@ -30,6 +30,12 @@ _MOST_BATCH_BYTES = 256 << 20
 _MAX_ROWS_PER_BYTE = 64
 _FREE_ROWS = 1 << 20
 _MAX_BATCH_ROWS = 1024
+_MARKS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -67,6 +73,9 @@ def read_rows(path: str, kind: Format, root: Path) -> Iterator[RawRow]:
     if kind == "parquet":
         with _seekable(path, root) as stream:
             yield from _parquet_rows(stream)
+    elif (encoding := _other_encoding(path, root)) is not None:
+        message = f"found a file in {encoding}, expected UTF-8"
+        yield RawRow(0, None, (Finding("text.not_utf8", None, message),))
     elif kind == "jsonl" or _holds_lines(path, root):
         yield from _line_rows(path, root)
     else:
@@ -90,6 +99,8 @@ def count_rows(path: str, kind: Format, root: Path) -> int:
                     remedy="Readers keep one of them and lose the other: rename or drop one.",
                 )
             return _plausible(file.metadata.num_rows, stream.seek(0, io.SEEK_END))
+    if _other_encoding(path, root) is not None:
+        return 1
     if kind == "jsonl" or _holds_lines(path, root):
         return sum(1 for _ in _lines(path, root))
     return sum(1 for _ in _json_rows(path, root))
@@ -104,8 +115,8 @@ def _plausible(rows: int, size: int) -> int:
 
 @contextmanager
 def _uncompressed(path: str, root: Path) -> Iterator[BinaryIO]:
-    compression = compression_of(path)
     with open_raw(path, root) as stream:
+        compression = compression_of(path, stream)
         if compression is None:
             yield stream
         else:
@@ -133,12 +144,27 @@ class _Expanding(io.RawIOBase):
         return len(piece)
 
 
+def _other_encoding(path: str, root: Path) -> str | None:
+    """The encoding of a file that is text, and not UTF-8 from its first character on; else None."""
+    with _uncompressed(path, root) as stream:
+        try:
+            head = stream.read(4)
+        except (OSError, pa.ArrowException):  # damage is said where rows are read
+            return None
+    for mark, encoding in _MARKS.items():
+        if head.startswith(mark):
+            return f"{encoding} (byte order mark {mark.hex(' ').upper()})"
+    if len(head) == 4 and b"\0\0" in (head[0::2], head[1::2]) and any(head):
+        return "UTF-16"
+    return None
+
+
 @contextmanager
 def _seekable(path: str, root: Path) -> Iterator[BinaryIO]:
-    if compression_of(path) is None:
-        with open_raw(path, root) as stream:
+    with open_raw(path, root) as stream:
+        if compression_of(path, stream) is None:
             yield stream
-        return
+            return
     with tempfile.TemporaryFile() as whole:
         with _uncompressed(path, root) as stream:
             shutil.copyfileobj(stream, whole, 1 << 20)
@@ -205,6 +231,10 @@ def _json_row(position: int, value: Any, raw: bytes) -> RawRow:
     if type(value) is not dict:
         finding = Finding("row.not_an_object", None, f"found {describe(value)}, expected an object")
         return RawRow(position, None, (finding,), raw)
+    if position == 0 and (orient := pandas_orient(value)) is not None:
+        message = f"found a whole table as `df.to_json({orient})` writes it, expected an object per row"
+        message += ': write it with `orient="records", lines=True`'
+        return RawRow(position, None, (Finding("row.not_an_object", None, message),), raw)
     if (key := repeated_key(raw, value)) is not None:
         finding = Finding("row.duplicate_key", None, f"found the key {quote(key)} twice in one object")
         return RawRow(position, None, (finding,), raw)

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from stat import S_ISREG
 
 from pydantic import BaseModel, ConfigDict
 
-from rl_assets.contract.files import Split, content_digest, locate
+from rl_assets.contract.files import Split, content_digest, is_url, locate, open_raw
+from rl_assets.contract.find import find_files
 from rl_assets.contract.hub import SCHEME
-from rl_assets.contract.scan import find_files
-from rl_assets.errors import InputError
-from rl_assets.store import digest_file
+from rl_assets.errors import InputError, first_line
+from rl_assets.store import digest_stream
 
 
 class SeenFile(BaseModel):
@@ -52,7 +53,14 @@ class Sighting(BaseModel):
         return f"{len(self.files)} files of {sum(file.bytes for file in self.files):,} bytes"
 
 
-def look(train_files: Sequence[str], val_files: Sequence[str], *, root: Path, before: Sighting) -> Sighting:
+def look(
+    train_files: Sequence[str],
+    val_files: Sequence[str],
+    *,
+    root: Path,
+    before: Sighting,
+    follow_links: bool = False,
+) -> Sighting:
     """Look at the raw files again.
 
     A file whose size or time is not what it was `before` gets no digest yet: somebody may be writing it. The
@@ -63,13 +71,16 @@ def look(train_files: Sequence[str], val_files: Sequence[str], *, root: Path, be
         train_files, val_files: as in `scan_files`.
         root: folder of the project or dataset.
         before: what the last look returned, or an empty one.
+        follow_links: as in `scan_files`.
 
     Raises:
-        InputError: a pattern matches nothing, or a file that is named is not there.
+        InputError: a pattern matches nothing, or a file is not there, cannot be read, or is no regular one.
     """
     known = {(file.split, file.path): file for file in before.files}
-    found = find_files(_without_hub(train_files), _without_hub(val_files), root=root)
-    return Sighting(files=[_look(path, split, root, known.get((split, path))) for split, path in found])
+    found = find_files(
+        _without_hub(train_files), _without_hub(val_files), root=root, follow_links=follow_links
+    )
+    return Sighting(files=[_look(path, split, root, known.get((split, path))) for split, path in found.files])
 
 
 def _without_hub(entries: Iterable[str]) -> list[str]:
@@ -80,6 +91,8 @@ def _look(path: str, split: Split, root: Path, before: SeenFile | None) -> SeenF
     place = locate(path, root)
     try:
         stat = place.stat()
+        if not is_url(path) and not S_ISREG(stat.st_mode):
+            open_raw(path, root).close()  # says what it is
         now = SeenFile(
             path=path,
             split=split,
@@ -89,7 +102,7 @@ def _look(path: str, split: Split, root: Path, before: SeenFile | None) -> SeenF
         )
         if before is None or before.model_copy(update={"digest": None}) != now:
             return now
-        return before if before.digest else now.model_copy(update={"digest": digest_file(place)})
+        return before if before.digest else now.model_copy(update={"digest": _digest(path, root)})
     except FileNotFoundError:
         raise InputError(
             file=path,
@@ -97,3 +110,15 @@ def _look(path: str, split: Split, root: Path, before: SeenFile | None) -> SeenF
             found="no file of this name",
             remedy="Put it back, or take it out of the list.",
         ) from None
+    except OSError as error:
+        raise InputError(
+            file=path,
+            field=f"data.{split}_files",
+            found=f"a file that cannot be read ({first_line(error)})",
+            remedy="Make it a regular file that this process may read, or take it out of the list.",
+        ) from error
+
+
+def _digest(path: str, root: Path) -> str:
+    with open_raw(path, root) as stream:
+        return digest_stream(stream)

@@ -1,5 +1,7 @@
 """Which raw files a setting means, and what is said where it means none."""
 
+import gzip
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rl_assets.contract import ContractOptions, RawManifest, apply_contract, gate, scan_files
+from rl_assets.contract.files import open_regular
+from rl_assets.contract.watch import Sighting, look
 from rl_assets.errors import InputError
 from tests.contract.rows import accepted, row, run, said, write_jsonl
 
@@ -202,3 +206,146 @@ def test_a_dataset_folder_through_datasets(tmp_path: Path) -> None:
     assert accepted(run(tmp_path, "hub://set", "hub://set#test")) == rows
     with pytest.raises(InputError, match=r"no split 'dev', expected one of 'train', 'test'"):
         scan_files("hub://set#dev", root=tmp_path)
+
+
+def test_a_parquet_file_is_known_by_its_bytes(tmp_path: Path) -> None:
+    rows = [said(f"{n}?", extra_info={"index": n}) for n in range(4)]
+    names = ["a.parquet.gzip", "b.parquet.snappy", "c.bin", "d.parquet.br"]
+    for name, one in zip(names, rows, strict=True):
+        pq.write_table(pa.Table.from_pylist([one]), tmp_path / name, compression="gzip")
+    assert accepted(run(tmp_path, names)) == rows
+    assert accepted(run(tmp_path, ".")) == rows
+
+
+def test_a_compression_is_known_by_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "squeezed.jsonl").write_bytes(gzip.compress(json.dumps(row()).encode()))
+    (tmp_path / "plain.jsonl.gz").write_text(json.dumps(row()))
+    assert accepted(run(tmp_path, "squeezed.jsonl")) == accepted(run(tmp_path, "plain.jsonl.gz")) == [row()]
+    (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(b"{}")[3:])
+    with pytest.raises(InputError, match=r"torn\.jsonl\.gz: .*its name says gzip, and its bytes do not"):
+        scan_files("torn.jsonl.gz", root=tmp_path)
+
+
+def test_what_a_folder_holds_besides_raw_files_is_named_once(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write_jsonl(folder / "train.jsonl", [row()])
+    for name in ("dataset_infos.json", "dataset_dict.json", "README.md", "more.csv", "_SUCCESS"):
+        (folder / name).write_text('{"prompt": 1}')
+    (folder / "_delta_log").mkdir()
+    write_jsonl(folder / "_delta_log/0.json", [row()])
+    (folder / ".cache/huggingface").mkdir(parents=True)
+    write_jsonl(folder / ".cache/huggingface/x.json", [row()])
+    (folder / "img").mkdir()
+    for number in range(20):
+        (folder / f"img/{number}.png").write_bytes(b"PAR1")
+    manifest = scan_files("set", root=tmp_path)
+    assert paths(manifest) == ["set/train.jsonl"]
+    assert sorted(manifest.passed_over) == [
+        "20 files ending in .png",
+        "set/.cache/",
+        "set/README.md",
+        "set/_SUCCESS",
+        "set/_delta_log/",
+        "set/dataset_dict.json",
+        "set/dataset_infos.json",
+        "set/more.csv",
+    ]
+    assert scan_files("set/*.json*", root=tmp_path).passed_over == [
+        "set/dataset_dict.json",
+        "set/dataset_infos.json",
+    ]
+    assert scan_files(["set", "set/train.jsonl"], root=tmp_path).rows == 1
+    (folder / "train.jsonl").unlink()
+    with pytest.raises(InputError, match=r"set: .*no raw file, only .*more\.csv"):
+        scan_files("set", root=tmp_path)
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A project with links to rows outside of it: a file, a folder, and a folder among others."""
+    for place in ("elsewhere", "project/data/set", "project/data/mixed"):
+        (tmp_path / place).mkdir(parents=True)
+    write_jsonl(tmp_path / "elsewhere/a.jsonl", [said("a?")])
+    write_jsonl(tmp_path / "project/data/mixed/b.jsonl", [said("b?")])
+    data = tmp_path / "project/data"
+    (data / "set/a.jsonl").symlink_to(tmp_path / "elsewhere/a.jsonl")
+    (data / "folder").symlink_to(tmp_path / "elsewhere")
+    (data / "mixed/more").symlink_to(tmp_path / "elsewhere")
+    (data / "mixed/up").symlink_to(data / "mixed")
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["data/set/a.jsonl", "data/set", "data/set/*", "data/folder", "data/folder/a.jsonl", "data/*/a*"],
+)
+def test_a_link_out_of_the_project_needs_a_word(linked: Path, setting: str) -> None:
+    with pytest.raises(InputError, match=r"data/.*leads to .*elsewhere.*`data\.follow_links: true`"):
+        scan_files(setting, root=linked)
+    assert scan_files(setting, root=linked, follow_links=True).rows >= 1
+    with pytest.raises(InputError, match="follow_links"):
+        look([setting], [], root=linked, before=Sighting())
+    assert look([setting], [], root=linked, before=Sighting(), follow_links=True).files
+
+
+def test_a_linked_folder_beside_raw_files_is_named_or_followed(linked: Path) -> None:
+    manifest = scan_files("data/mixed", root=linked)
+    assert (paths(manifest), manifest.passed_over) == (
+        ["data/mixed/b.jsonl"],
+        ["data/mixed/more/", "data/mixed/up/"],
+    )
+    followed = scan_files("data/mixed", root=linked, follow_links=True)
+    assert paths(followed) == ["data/mixed/b.jsonl", "data/mixed/more/a.jsonl"]
+
+
+def test_links_within_the_project_and_links_to_it_need_none(linked: Path) -> None:
+    (linked / "data/set/a.jsonl").unlink()
+    (linked / "data/set/c.jsonl").symlink_to("../mixed/b.jsonl")
+    (linked.parent / "shortcut").symlink_to(linked)
+    for root in (linked, linked.parent / "shortcut"):
+        assert paths(scan_files("data/set", root=root)) == ["data/set/c.jsonl"]
+    outside = linked.parent / "shortcut/data"
+    assert scan_files(str(outside / "mixed/b.jsonl"), root=linked.parent / "elsewhere").rows == 1
+
+
+def test_a_link_out_of_a_named_folder_outside_of_the_project_needs_a_word(linked: Path) -> None:
+    root = linked.parent / "elsewhere"
+    for setting in ("set", "set/a.jsonl", "set/*.jsonl"):
+        with pytest.raises(InputError, match=r"follow_links"):
+            scan_files(f"{linked}/data/{setting}", root=root)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (os.mkfifo, "no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
+        (lambda path: path.symlink_to(path.name), "Too many levels"),
+    ],
+    ids=["pipe", "device", "loop"],
+)
+def test_a_look_opens_regular_files_only(tmp_path: Path, make: Callable[[Path], object], found: str) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [row()])
+    first = look(["a.jsonl"], [], root=tmp_path, before=Sighting())
+    assert look(["a.jsonl"], [], root=tmp_path, before=first).unsettled == []
+    (tmp_path / "a.jsonl").unlink()
+    make(tmp_path / "a.jsonl")
+    for entry in ("a.jsonl", "*.jsonl"):
+        with pytest.raises(InputError, match=rf"a\.jsonl: .*{found}"):
+            look([entry], [], root=tmp_path, before=first, follow_links=True)
+        with pytest.raises(InputError, match=rf"a\.jsonl: .*{found}"):
+            scan_files(entry, root=tmp_path, follow_links=True)
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    status = (tmp_path / "a.jsonl").stat()
+    os.mkfifo(tmp_path / "pipe")
+
+    class Replaced(type(tmp_path)):  # type: ignore[misc]
+        def stat(self, **_: Any) -> os.stat_result:
+            return status
+
+    with pytest.raises(OSError, match="no regular file"):
+        open_regular(Replaced(tmp_path / "pipe"))

@@ -362,3 +362,32 @@ def test_rows_of_many_values_come_a_few_at_a_time(tmp_path: Path) -> None:
     table = pa.Table.from_pylist([said(f"{n}?", extra_info={"index": n}) for n in range(8)])
     pq.write_table(table.append_column("x", many), tmp_path / "train.parquet")
     assert [out["x"][-1] for out in accepted(run(tmp_path, "train.parquet"))] == [*range(8)]
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json", "train.jsonl.gz"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_file_in_another_encoding_is_named_once(tmp_path: Path, name: str, encoding: str) -> None:
+    data = LINES.decode().replace("\n", "\r\n").encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    result = run(tmp_path, name)
+    assert errors(result) == [("text.not_utf8", None)]
+    assert encoding[:6].upper() in result.rejected.head(1)[0]["message"]
+
+
+@pytest.mark.parametrize("orient", ["columns", "index", "split"])
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
+def test_a_table_that_pandas_wrote_as_one_object_is_named_once(
+    tmp_path: Path, name: str, orient: Any
+) -> None:
+    pd.DataFrame(ROWS).to_json(tmp_path / name, orient=orient)
+    result = run(tmp_path, name)
+    assert errors(result) == [("row.not_an_object", None)]
+    message = result.rejected.head(1)[0]["message"]
+    assert f'orient="{orient}"' in message
+    assert 'orient="records", lines=True' in message
+
+
+@pytest.mark.parametrize("orient", ["records", "table"])
+def test_rows_that_pandas_wrote_apart_are_read(tmp_path: Path, orient: Any) -> None:
+    pd.DataFrame(ROWS).to_json(tmp_path / "train.json", orient=orient)
+    assert accepted(run(tmp_path, "train.json")) == ROWS

@@ -151,7 +151,7 @@ def bombs(folder: Path) -> list[str]:
         "objects.json": lambda: _filled(b'{"a":1},', 100 * MIB, b"[" + wide, b"1]}]"),
         "text.jsonl": lambda: _filled(b"x", 130 * MIB, wide + b'"', b'"]}'),
         "text.json": lambda: _filled("😀".encode(), 130 * MIB, b"[" + wide + b'"', b'"]}]'),
-        "deep.jsonl": lambda: _filled(b"[", 4 * MIB, b'{"x": '),
+        "deep.jsonl": lambda: _filled(b"[", MIB // 4, b'{"x": '),
         "deep.json": lambda: _filled(b'{"a":', 4 * MIB),
         "digits.jsonl": lambda: _filled(b"9", 20 * MIB, b'{"x": ', b"}\n") + good,
         "digits.json": lambda: _filled(b"9", 20 * MIB, b'[{"x": ', b"}]"),
