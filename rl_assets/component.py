@@ -3,6 +3,7 @@
 from typing import Self
 
 import dagster as dg
+from dagster.components.core.decl import YamlDecl
 from pydantic import BaseModel
 
 from rl_assets.assets import build_assets
@@ -11,6 +12,7 @@ from rl_assets.automation import automate
 from rl_assets.checks import build_checks
 from rl_assets.scaffolder import DataToRolloutScaffolder
 from rl_assets.spec import DataToRolloutSpec
+from rl_assets.yaml_file import read_spec
 
 
 @dg.scaffold_with(DataToRolloutScaffolder)
@@ -34,10 +36,20 @@ class DataToRollout(dg.Component):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Make the component of a YAML's attributes; templates such as `{{ env('X') }}` are resolved."""
-        assert attributes is not None  # dataset, data and policy are required, so the model is never absent
-        values = context.resolution_context.resolve_value(attributes.model_dump(exclude_unset=True))
-        return cls(DataToRolloutSpec.model_validate(values))
+        """Make the component of a YAML's attributes, with `{{ env('X') }}` evaluated and nothing else.
+
+        Raises:
+            InputError: the YAML is wrong; the message has file, line and field.
+        """
+        assert isinstance(context.component_decl, YamlDecl)
+        return cls.of(context.component_decl)
+
+    @classmethod
+    def of(cls, decl: YamlDecl) -> Self:
+        """The component of one document of a YAML file; for errors see `load`."""
+        tree = decl.source_tree
+        assert tree is not None
+        return cls(read_spec(tree.value, tree.source_position_tree, decl.context.project_root))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The dataset's definitions."""

@@ -17,10 +17,11 @@ def defs() -> dg.Definitions:
     """Every dataset under `rl_assets/defs`, the store of assets, and the executor."""
     from rl_assets.executor import step_executor
     from rl_assets.io_managers import StoreIOManager
+    from rl_assets.loading import load_project
     from rl_assets.store import storage_root
 
     return dg.Definitions.merge(
-        dg.load_from_defs_folder(path_within_project=_PACKAGE),
+        load_project(_PACKAGE),
         dg.Definitions(
             resources={"io_manager": StoreIOManager(root=str(storage_root(_PACKAGE.parent)))},
             executor=step_executor(),

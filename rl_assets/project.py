@@ -2,14 +2,18 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import dagster as dg
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.errors import InputError, first_line
 from rl_assets.store import storage_root
+
+if TYPE_CHECKING:
+    from rl_assets.loading import Broken
 
 
 def project_root(place: Path) -> Path:
@@ -30,27 +34,62 @@ def project_root(place: Path) -> Path:
     )
 
 
-def load_datasets(place: Path) -> list[Dataset]:
-    """The datasets of the project in which `place` lies, by name.
+class Datasets(NamedTuple):
+    """The datasets of a project.
+
+    Attributes:
+        loaded: those whose YAML loads, by name.
+        broken: the files that do not load.
+    """
+
+    loaded: list[Dataset]
+    broken: list["Broken"]
+
+    def chosen(self, name: str | None) -> list[Dataset]:
+        """All that load, or the one called `name`.
+
+        Raises:
+            InputError: none is, or its YAML does not load.
+        """
+        if name is None:
+            return self.loaded
+        found = [dataset for dataset in self.loaded if dataset.name == name]
+        for one in self.broken if not found else ():
+            if name in one.datasets or name == one.file.parent.name:
+                raise one.error
+        if not found:
+            raise InputError(
+                field="--dataset",
+                found=repr(name),
+                expected=" or ".join(dataset.name for dataset in self.loaded),
+                remedy="Check the spelling.",
+            )
+        return found
+
+
+def load_datasets(place: Path) -> Datasets:
+    """The datasets of the project in which `place` lies.
 
     Args:
         place: the project's folder, or any folder or file of its definitions.
 
     Raises:
-        InputError: there is no project, a YAML of it does not load, or it has no dataset.
+        InputError: there is no project, it does not load, or it has no dataset that does.
     """
-    from rl_assets.component import DataToRollout
+    from rl_assets.loading import ProjectTree, together
 
     root = project_root(place)
     try:
-        tree = dg.ComponentTree.for_project(root)
-        components = tree.get_all_components(of_type=DataToRollout)
-    except Exception as error:  # Dagster wraps whatever a YAML or module of the user's raises.
+        tree = ProjectTree.for_project(root)
+        components = tree.datasets()
+    except Exception as error:  # Dagster wraps whatever a module of the user's raises.
         raise InputError(
             file=root,
             found=f"definitions that do not load ({first_line(error.__cause__ or error)})",
             remedy="`dg check yaml FOLDER` and `dg check defs` say where.",
         ) from error
+    if not components and tree.broken:
+        raise together(tree.broken)
     if not components:
         raise InputError(
             file=root,
@@ -58,24 +97,8 @@ def load_datasets(place: Path) -> list[Dataset]:
             expected="a defs.yaml of the type rl_assets.DataToRollout",
             remedy="`rl-assets init PATH` writes one.",
         )
-    return sorted((Dataset(one.spec, root) for one in components), key=lambda dataset: dataset.name)
-
-
-def chosen(datasets: Sequence[Dataset], name: str | None) -> list[Dataset]:
-    """All of `datasets`, or the one called `name`.
-
-    Raises:
-        InputError: none is.
-    """
-    found = [dataset for dataset in datasets if name in (None, dataset.name)]
-    if not found:
-        raise InputError(
-            field="--dataset",
-            found=repr(name),
-            expected=" or ".join(dataset.name for dataset in datasets),
-            remedy="Check the spelling.",
-        )
-    return found
+    loaded = (Dataset(one.spec, root) for one in components)
+    return Datasets(sorted(loaded, key=lambda dataset: dataset.name), tree.broken)
 
 
 def stores(dataset: Dataset) -> list[Dataset]:

@@ -28,13 +28,14 @@ from pathlib import Path
 import dagster as dg
 from rl_assets.executor import step_executor
 from rl_assets.io_managers import StoreIOManager
+from rl_assets.loading import load_project
 from rl_assets.store import storage_root
 
 @dg.definitions
 def defs():
     package = Path(__file__).parent
     return dg.Definitions.merge(
-        dg.load_from_defs_folder(path_within_project=package),
+        load_project(package),
         dg.Definitions(
             resources={"io_manager": StoreIOManager(root=str(storage_root(package.parent)))},
             executor=step_executor(),

@@ -7,7 +7,7 @@ import pytest
 
 from rl_assets.errors import InputError
 from rl_assets.gc import find_garbage
-from rl_assets.project import chosen, load_datasets, project_root, run_history, stores
+from rl_assets.project import Datasets, load_datasets, project_root, run_history, stores
 from rl_assets.trace import find_row, trace_row
 from tests.checks.stores import bare_dataset, contract_row, put_contract
 
@@ -19,7 +19,7 @@ BY_DAY = {
 
 
 def test_the_datasets_of_a_project_are_found_from_any_folder_of_it() -> None:
-    names = [dataset.name for dataset in load_datasets(ROOT / "rl_assets/defs")]
+    names = [dataset.name for dataset in load_datasets(ROOT / "rl_assets/defs").loaded]
     assert names == sorted(names)
     assert {"gsm_symbolic", "needs_care"} <= set(names)
     assert project_root(ROOT / "rl_assets/defs/needs_care/defs.yaml") == ROOT
@@ -37,11 +37,11 @@ def test_definitions_that_do_not_load_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_dataset_is_chosen_by_its_name(tmp_path: Path) -> None:
-    datasets = [bare_dataset(tmp_path), bare_dataset(tmp_path, dataset="other")]
-    assert chosen(datasets, None) == datasets
-    assert [dataset.name for dataset in chosen(datasets, "other")] == ["other"]
+    datasets = Datasets([bare_dataset(tmp_path), bare_dataset(tmp_path, dataset="other")], [])
+    assert datasets.chosen(None) == datasets.loaded
+    assert [dataset.name for dataset in datasets.chosen("other")] == ["other"]
     with pytest.raises(InputError, match="found 'tyo', expected toy or other"):
-        chosen(datasets, "tyo")
+        datasets.chosen("tyo")
 
 
 def test_every_partition_that_was_built_has_a_store_of_its_own(tmp_path: Path) -> None:

@@ -144,10 +144,10 @@ def _lint_files(
 
 def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
     """The rows of a dataset's files under its YAML, as the graph judges and renders them."""
-    from rl_assets.project import chosen, load_datasets
+    from rl_assets.project import load_datasets
     from rl_assets.prompts.media_tokens import read_media_tokens
 
-    (dataset,) = chosen(load_datasets(defs), name)
+    (dataset,) = load_datasets(defs).chosen(name)
     if (dataset.spec.partition_by is None) != (partition is None):
         raise InputError(
             field="--partition",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -15,6 +16,9 @@ from rich.table import Table as RichTable
 
 from rl_assets.contract import CODES
 from rl_assets.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from rl_assets.loading import Broken
 
 REJECTED, WRONG_CALL = 1, 2
 DAMAGED = 1
@@ -42,6 +46,13 @@ def refusals() -> Iterator[None]:
         yield
     except InputError as error:
         raise stop(str(error)) from None
+
+
+def warn_of(broken: "Iterable[Broken]") -> None:
+    """Say which YAMLs were passed over since they do not load, and why."""
+    for one in broken:
+        line = f"[yellow]passed over[/yellow]: {escape(str(one.error))}"
+        Screen(stderr=True).print(line, soft_wrap=True, highlight=False)
 
 
 def counted(accepted: int, total: int) -> str:

@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import Screen, refusals
+from rl_assets.cli.console import Screen, refusals, warn_of
 
 
 def gc(
@@ -31,10 +31,11 @@ def gc(
     console = Screen()
     with refusals():
         from rl_assets.gc import delete, find_garbage, require_no_run, unknown_folders
-        from rl_assets.project import chosen, load_datasets, run_history, stores
+        from rl_assets.project import load_datasets, run_history, stores
 
-        everything = load_datasets(defs)
-        datasets = chosen(everything, dataset)
+        project = load_datasets(defs)
+        datasets = project.chosen(dataset)
+        warn_of(project.broken)
         with run_history(datasets[0].root) as history:
             if history is None:
                 console.print("[yellow]No run history: whether a run is in progress cannot be seen.[/yellow]")
@@ -47,7 +48,9 @@ def gc(
                 garbage += [(part.name, item) for item in found]
                 if not dry_run:
                     delete(part, found)
-        others = [] if dataset else unknown_folders(everything)
+        broken = {name for one in project.broken for name in one.datasets}
+        unknown = [] if dataset else unknown_folders(project.loaded)
+        others = [folder for folder in unknown if folder.name not in broken]
     lines: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for name, item in garbage:
         lines[name, item.kind][0] += 1

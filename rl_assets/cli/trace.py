@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rl_assets.cli.console import Screen, refusals
+from rl_assets.cli.console import Screen, refusals, warn_of
 
 if TYPE_CHECKING:
     from rl_assets.trace import Problem, Trace
@@ -39,10 +39,12 @@ def trace(
     Exit status: 0, or 2 when there is no such row, or more than one.
     """
     with refusals():
-        from rl_assets.project import chosen, load_datasets, run_history, stores
+        from rl_assets.project import load_datasets, run_history, stores
         from rl_assets.trace import find_row, trace_row
 
-        datasets = chosen(load_datasets(defs), dataset)
+        project = load_datasets(defs)
+        datasets = project.chosen(dataset)
+        warn_of(project.broken)
         found, place = find_row([part for one in datasets for part in stores(one)], target)
         with run_history(found.root) as history:
             result = trace_row(found, place, history)
