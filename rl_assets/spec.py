@@ -43,10 +43,12 @@ CheckName = Literal[
     "data_source_rules",
     "every_response_scored",
     "extra_info_rules",
+    "few_are_left_out",
     "few_are_truncated",
     "few_are_unrenderable",
     "file_rules",
     "fills_a_batch",
+    "ground_truths_agree",
     "groups",
     "learning_signal",
     "loads_whole",
@@ -415,6 +417,10 @@ class ChecksSpec(_Spec):
 
     truncated_share: Share = 0.5
     """Largest share of responses cut at `data.max_response_length` that passes without a warning."""
+
+    left_out_share: float = Field(0.5, ge=0, le=1)
+    """Largest share of prompts left out of the training set, by `curation` and as copies, that passes without
+    a warning."""
 
     severities: dict[CheckName, Literal["error", "warn"]] = Field({})
     """By the name of a check: `error` stops the run before the next asset, and the next asset refuses what

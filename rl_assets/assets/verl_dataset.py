@@ -58,7 +58,7 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         from rl_assets.rewards.curate import Selection, curate, read_prompts
         from rl_assets.rewards.export import LEFT_OUT, write_export
         from rl_assets.rewards.media import COPIES
-        from rl_assets.rewards.similar import benchmark_texts, prompt_texts
+        from rl_assets.rewards.similar import Benchmark, prompt_texts
 
         rows, target = dataset.table("length_filtered"), dataset.storage / NAME
         with staging(dataset.storage) as folder, refusals():
@@ -71,7 +71,7 @@ def build_verl_dataset(dataset: Dataset) -> dg.AssetsDefinition:
                 Selection(**curation.model_dump(exclude={"contamination_files", "forms", "media"})),
                 pass_rates,
                 partial(prompt_texts, rows),
-                benchmark_texts(benchmarks, dataset.root) if benchmarks else None,
+                Benchmark(benchmarks, dataset.root, dataset.contract_options) if benchmarks else None,
             )
             media = media_writer(dataset, rows, folder)
             export = write_export(

@@ -12,6 +12,7 @@ from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks import (
     conservation,
+    copies,
     difficulty,
     forms,
     groups,
@@ -34,6 +35,7 @@ CHECKS: list[Check] = sorted(
         *rules.CHECKS,
         *conservation.CHECKS,
         *uids.CHECKS,
+        *copies.CHECKS,
         *media.CHECKS,
         *tensors.CHECKS,
         *rendering.CHECKS,

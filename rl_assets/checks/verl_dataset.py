@@ -11,7 +11,7 @@ from upath import UPath
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.verl_dataset import media_writer
-from rl_assets.checks.check import Check
+from rl_assets.checks.check import Check, Severity
 from rl_assets.checks.findings import Findings, shown
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.prompts.media_source import has_media
@@ -120,6 +120,19 @@ def _values_exact(dataset: Dataset) -> Findings:
     return findings
 
 
+def _few_are_left_out(dataset: Dataset) -> Findings:
+    export, limit = dataset.export(), dataset.spec.checks.left_out_share
+    left_out = sum(export.left_out.values())
+    share = left_out / max(left_out + export.rows, 1)
+    findings = Findings({"share": share, **export.left_out})
+    if share > limit:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in export.left_out.items())
+        findings.fail(
+            f"{share:.0%} of the prompts are left out ({reasons}), checks.left_out_share is {limit:.0%}"
+        )
+    return findings
+
+
 def _splits_apart(dataset: Dataset) -> Findings:
     findings, seen = Findings(), dict[str, str]()
     with _loaded(dataset) as files:
@@ -175,6 +188,14 @@ CHECKS = [
         "whole numbers beyond 64 bits nor floats closer to zero than 1e-306: such a number is its digits, in "
         "text, in the training set. Everything else is as it was in the raw file.",
         _values_exact,
+    ),
+    Check(
+        "verl_dataset",
+        "few_are_left_out",
+        "No larger share of the prompts than `checks.left_out_share` is left out of the training set. The "
+        "numbers say how many, by reason; `verl_dataset/left_out.parquet` names each.",
+        _few_are_left_out,
+        Severity.WARN,
     ),
     Check(
         "verl_dataset",

@@ -453,8 +453,15 @@ _TABLE = (
     ),
     _warning(
         "row.duplicate",
-        "Another row has the same data_source, prompt, media and ground truth.",
-        "Remove the copies unless the prompt shall weigh more.",
+        "Another row has the same data_source, prompt, media, tools, agent_name, chat_template_kwargs and "
+        "ground truth.",
+        "Remove the copies; the training set takes the first alone.",
+    ),
+    _warning(
+        "row.conflicting_ground_truth",
+        "Another row has the same prompt, media, tools, agent_name and chat_template_kwargs, and another "
+        "ground truth: the same answer is rewarded once and not the other time.",
+        "Find out which answer is right, and remove or correct the other row.",
     ),
     _warning(
         "row.shared_with_train",

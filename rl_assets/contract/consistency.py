@@ -62,6 +62,11 @@ def is_bare(part: Mapping[str, Any]) -> bool:
     return kind in COLUMN_OF and all(part.get(key) is None for key in payload_keys(kind))
 
 
+def has_inline_media(messages: list[dict[str, Any]]) -> bool:
+    """Whether a part of a message is a medium itself."""
+    return any(part.get("type") in COLUMN_OF and not is_bare(part) for part in _parts(messages))
+
+
 def _texts(messages: list[dict[str, Any]]) -> Iterator[str]:
     for message in messages:
         if isinstance(message.get("content"), str):

@@ -15,9 +15,10 @@ from rl_assets.contract.files import SPLITS, RawFile, RawManifest, locate, open_
 from rl_assets.contract.media_files import MediaReader
 from rl_assets.contract.options import ContractOptions
 from rl_assets.contract.reading import RawRow, read_rows
+from rl_assets.contract.repeats import Repeats
 from rl_assets.contract.rows import Record, check_row
 from rl_assets.contract.schema import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, reject
-from rl_assets.contract.uids import UidRegistry, prompt_digest
+from rl_assets.contract.uids import UidRegistry
 from rl_assets.errors import InputError, first_line
 from rl_assets.progress import Log, Progress
 from rl_assets.store import Table, TableWriter, digest_stream
@@ -103,7 +104,7 @@ def apply_contract(
 ) -> ContractResult:
     """Judge every row of the raw files and write `field_contract.parquet` and `rejected_rows.parquet`.
 
-    Rows are streamed in the order of the manifest. Memory holds one batch, and about 300 bytes per row for
+    Rows are streamed in the order of the manifest. Memory holds one batch, and about 500 bytes per row for
     uids and repeats.
 
     Args:
@@ -204,9 +205,8 @@ class _Gate:
         self._refusals: list[dict[str, Any]] = []
         self._pending_bytes = 0
         self._uids = UidRegistry()
-        self._indices: dict[tuple[str, str | None], dict[Any, int]] = {}
+        self._repeats = Repeats(self._place, both_splits=self._has_both())
         self._offset = dict[str, int].fromkeys(SPLITS, 0)
-        self._train_prompts: dict[bytes, int] | None = {} if self._has_both() else None
         self._counts: dict[str, list[int]] = {split: [0, 0] for split in SPLITS}
         self.by_code: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
@@ -233,6 +233,13 @@ class _Gate:
         if record is None or errors:
             self._reject(raw, file, errors, own if type(own) is str else None)
             return
+        keys = self._repeats.keys(record, file.split)
+        if repeated := self._repeats.found(keys):
+            draft.found.extend(repeated)
+            if errors := draft.errors:
+                self._reject(raw, file, errors, own)
+                return
+        self._repeats.remember(keys, number << 40 | raw.position)
         self._accept(record, raw, number, draft, own)
 
     def _uid_errors(self, own: str | None) -> list[Finding]:
@@ -253,11 +260,7 @@ class _Gate:
 
     def _accept(self, record: Record, raw: RawRow, number: int, draft: Draft, own: str | None) -> None:
         file = self._files[number]
-        position = number << 40 | raw.position
-        uid, first = self._uids.register(record.content, position, own)
-        if first is not None:
-            draft.add("row.duplicate", None, f"found the content of {self._place(first)}")
-        self._remember(record, file.split, position, draft)
+        uid = self._uids.register(record.content, number << 40 | raw.position, own)
         if draft.found:
             self._warn(draft.found, file.path, raw.position)
         if draft.healed:
@@ -266,19 +269,6 @@ class _Gate:
         self._records.append(record)
         self._positions.append((uid, raw.position))
         self._make_room(file, record.num_bytes)
-
-    def _remember(self, record: Record, split: str, position: int, draft: Draft) -> None:
-        """Note what must not repeat, and warn where it does."""
-        indices = self._indices.setdefault((split, record.own_split), {})
-        if (first := indices.setdefault(record.own_index, position)) != position:
-            message = f"found the index of {self._place(first)}"
-            draft.add("extra_info.index_duplicate", "extra_info.index", message)
-        if self._train_prompts is not None:
-            shown = prompt_digest(record.messages, record.media.identities)
-            if split == "train":
-                self._train_prompts.setdefault(shown, position)
-            elif (known := self._train_prompts.get(shown)) is not None:
-                draft.add("row.shared_with_train", "prompt", f"found the prompt of {self._place(known)}")
 
     def _warn(self, findings: list[Finding], file: str, row: int) -> None:
         for code in {finding.code for finding in findings}:

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from rl_assets.contract.copies import shown_beside
 from rl_assets.contract.draft import Draft
 from rl_assets.contract.jsontext import describe, encode, quote
 from rl_assets.contract.media import RowMedia, check_media
@@ -20,12 +21,16 @@ class Record(NamedTuple):
 
     Attributes:
         content: digest of what makes the row what it is.
+        beside: what the policy is shown beside messages and media (`shown_beside`).
+        truth: the ground truth.
         own_split, own_index: `split` and `index` of its extra_info.
     """
 
     messages: list[Any]
     media: RowMedia
     content: bytes
+    beside: bytes
+    truth: Any
     own_split: str | None
     own_index: Any
     data_source: str
@@ -81,11 +86,13 @@ def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft
         encode(source, "data_source", found)
     if found and draft.errors:
         return None
-    own_split = info.get("split")
+    own_split, truth = info.get("split"), model.get("ground_truth")
     return Record(
         messages=messages,
         media=media,
-        content=content_digest(source, messages, media.identities, model.get("ground_truth")),
+        content=content_digest(source, messages, media.identities, truth),
+        beside=shown_beside(extras),
+        truth=truth,
         own_split=own_split if type(own_split) is str else None,
         own_index=info.get("index"),
         data_source=source,

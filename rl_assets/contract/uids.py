@@ -24,6 +24,16 @@ def content_digest(data_source: str, messages: list[Any], media: Sequence[Any], 
     return _blake2b(canonical([data_source, messages, media, ground_truth]))
 
 
+def copy_digest(content: bytes, beside: bytes) -> bytes:
+    """BLAKE2b (16 bytes) of all that a policy is shown and a scorer reads of a row.
+
+    Args:
+        content: the row's `content_digest`.
+        beside: what the policy is shown beside messages and media; empty where that is nothing.
+    """
+    return _blake2b(content + beside) if beside else content
+
+
 def prompt_digest(messages: list[Any], media: Sequence[Any]) -> bytes:
     """BLAKE2b (16 bytes) of what the policy is shown, whatever the reward."""
     return _blake2b(canonical([messages, media]))
@@ -43,10 +53,10 @@ def uid_fault(uid: Any) -> Finding | None:
 
 
 class UidRegistry:
-    """Gives every row of a dataset its uid, and knows which contents and uids were seen before.
+    """Gives every row of a dataset its uid, and knows which uids were given before.
 
-    Positions are integers of the caller's choice; they come back where a row repeats another one.
-    Memory is about 200 bytes per row.
+    Positions are integers of the caller's choice, by which `owner` names a row. Memory is about 200 bytes
+    per row.
     """
 
     def __init__(self) -> None:
@@ -65,7 +75,7 @@ class UidRegistry:
                     return first
         return position
 
-    def register(self, content: bytes, position: int, own: str | None = None) -> tuple[str, int | None]:
+    def register(self, content: bytes, position: int, own: str | None = None) -> str:
         """Take a row in.
 
         Args:
@@ -73,21 +83,18 @@ class UidRegistry:
             own: a uid of the user's own that no row has yet (`owner` says None).
 
         Returns:
-            The row's uid, and the position of the first row of the same content (None for that row). The
-            uid is `own`, or `content` in hex, or for a copy a digest of `content` and the copy's number.
+            The row's uid: `own`, or `content` in hex, or where that is taken a digest of `content` and a
+            number.
         """
         known = self._contents.get(content)
         if known is None:
             # A tuple marks a row whose uid is not its content's, so that the content's own is still free.
             self._contents[content] = position if own is None else (position,)
-        first = known[0] if isinstance(known, tuple) else known
         if own is not None:
             self._own[own] = position
-            return own, first
+            return own
         uid = content.hex()
-        if known is None and uid not in self._own:
-            return uid, None
-        return self._copy_uid(content, position), first
+        return uid if known is None and uid not in self._own else self._copy_uid(content, position)
 
     def _copy_uid(self, content: bytes, position: int) -> str:
         while True:

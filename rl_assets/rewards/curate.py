@@ -1,6 +1,5 @@
 """Which prompts a training set takes, and why it leaves the others out."""
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +8,13 @@ from itertools import chain
 from sys import intern
 from typing import Any, NamedTuple
 
-from rl_assets.contract import MEDIA_COLUMNS
-from rl_assets.contract.uids import prompt_digest
-from rl_assets.rewards.similar import Texts, contaminated, near_duplicates
+from rl_assets.contract.copies import COMPARED_COLUMNS, compared
+from rl_assets.rewards.similar import Benchmark, Texts, contaminated, near_duplicates
 from rl_assets.store import Table, digest_bytes
 
 Prompt = dict[str, Any]
-"""A prompt under consideration: `uid`, `split`, `data_source`, `source_file`, `source_row`, `digest`."""
+"""A prompt under consideration: `uid`, `split`, `data_source`, `source_file`, `source_row`, and what it is
+compared with others by (`Compared`): `copy`, `prompt`, `beside`, `media`."""
 
 _COLUMNS = ("uid", "split", "data_source", "source_file", "source_row")
 
@@ -81,25 +80,17 @@ class Curated:
 
 
 def read_prompts(rows: Table) -> list[Prompt]:
-    """Every prompt of the length gate's rows, with the digest of what the policy is shown.
+    """Every prompt of the length gate's rows, with what it is compared with others by.
 
-    A prompt takes about 700 bytes of memory; its text is not among them.
+    A prompt takes about 800 bytes of memory; its text is not among them.
     """
-    columns = [*_COLUMNS, "prompt", *MEDIA_COLUMNS]
-    return [
-        {
-            **{key: intern(value) if isinstance(value := row[key], str) else value for key in _COLUMNS},
-            "digest": prompt_digest(
-                json.loads(row["prompt"]),
-                [
-                    medium["digest"] or medium["item"]
-                    for column in MEDIA_COLUMNS
-                    for medium in row[column] or ()
-                ],
-            ),
-        }
-        for row in rows.rows(columns)
-    ]
+    prompts = []
+    for row in rows.rows([*_COLUMNS, *(name for name in COMPARED_COLUMNS if name not in _COLUMNS)]):
+        own, other = {key: row[key] for key in _COLUMNS}, compared(row)
+        own |= {key: intern(value) for key, value in own.items() if isinstance(value, str)}
+        same = {"copy": other.copy, "prompt": other.prompt, "beside": other.beside, "media": other.media}
+        prompts.append(own | same)
+    return prompts
 
 
 def curate(
@@ -107,7 +98,7 @@ def curate(
     selection: Selection,
     pass_rates: Mapping[str, float | None],
     texts: Texts = tuple,
-    benchmark: Iterable[str] | None = None,
+    benchmark: Benchmark | None = None,
 ) -> Curated:
     """Choose the prompts of a training set.
 
@@ -116,7 +107,7 @@ def curate(
         selection: what they are chosen by.
         pass_rates: by uid; read where `selection` names a band.
         texts: of the prompts; read where they are compared with each other or with a benchmark.
-        benchmark: texts that no train prompt may quote; None compares with none.
+        benchmark: what no train prompt may quote; None compares with none.
     """
     curated = Curated(list(prompts))
     curated.leave_out("duplicates", duplicates(curated.taken))
@@ -125,11 +116,8 @@ def curate(
     if selection.near_duplicates is not None:
         curated.leave_out("near_duplicates", _near_duplicates(curated, texts, selection.near_duplicates))
     if benchmark is not None:
-        train = partial(_only, texts, {prompt["uid"] for prompt in curated.train()})
-        quotes = contaminated(train, benchmark, selection.contamination_ngram)
-        curated.leave_out(
-            "contamination", {uid: ("contaminated", f"quotes {quote!r}") for uid, quote in quotes.items()}
-        )
+        quoting = _contaminated(curated.train(), texts, benchmark, selection.contamination_ngram)
+        curated.leave_out("contamination", quoting)
     if selection.max_per_source is not None:
         curated.leave_out(
             "max_per_source", over_limit(curated.train(), selection.max_per_source, selection.seed)
@@ -138,21 +126,27 @@ def curate(
 
 
 def duplicates(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
-    """Prompts that the policy was shown before: the first of a split stays, and validation before training.
+    """Train prompts that are in validation, and copies of rows before them.
 
-    Two prompts are the same when their messages and media are, whatever their ground truths say.
+    A prompt is in validation when its messages and media are, whatever its ground truth and tools. A copy
+    equals another row of its split in all that `Compared.copy` is made of.
     """
     verdicts: dict[str, tuple[str, str]] = {}
-    seen: dict[bytes, Prompt] = {}
+    validation: dict[bytes, Prompt] = {}
+    seen: dict[tuple[str, bytes], Prompt] = {}
     for prompt in sorted(prompts, key=lambda prompt: prompt["split"] == "train"):
-        first = seen.setdefault(prompt["digest"], prompt)
-        if first is not prompt:
-            reason = "duplicate" if first["split"] == prompt["split"] else "in_validation"
-            verdicts[prompt["uid"]] = (
-                reason,
-                f"same prompt as {first['source_file']}, row {first['source_row']}",
-            )
+        if prompt["split"] != "train":
+            validation.setdefault(prompt["prompt"], prompt)
+        elif (first := validation.get(prompt["prompt"])) is not None:
+            verdicts[prompt["uid"]] = ("in_validation", f"same prompt as {_place(first)}")
+            continue
+        if (first := seen.setdefault((prompt["split"], prompt["copy"]), prompt)) is not prompt:
+            verdicts[prompt["uid"]] = ("duplicate", f"copy of {_place(first)}")
     return verdicts
+
+
+def _place(prompt: Prompt) -> str:
+    return f"{prompt['source_file']}, row {prompt['source_row']}"
 
 
 def _only(texts: Texts, uids: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -160,17 +154,34 @@ def _only(texts: Texts, uids: Collection[str]) -> Iterator[tuple[str, str]]:
 
 
 def _near_duplicates(curated: Curated, texts: Texts, threshold: float) -> dict[str, tuple[str, str]]:
-    """Train prompts that resemble a validation prompt, or a train prompt before them."""
+    """Train prompts that resemble a validation prompt, or a train prompt before them.
+
+    Only prompts with the same media, tools, agent and template settings can: others ask something else.
+    """
     prompts = {prompt["uid"]: prompt for prompt in curated.taken}
-    validation = {uid for uid, prompt in prompts.items() if prompt["split"] == "val"}
-    order = chain(_only(texts, validation), _only(texts, prompts.keys() - validation))
+    alike = Counter(prompt["beside"] for prompt in prompts.values())
+    looks = {uid: prompt["beside"] for uid, prompt in prompts.items() if alike[prompt["beside"]] > 1}
+    validation = {uid for uid in looks if prompts[uid]["split"] == "val"}
+    order = chain(_only(texts, validation), _only(texts, looks.keys() - validation))
     verdicts = {}
-    for uid, (other, similarity) in near_duplicates(order, threshold).items():
+    for uid, (other, similarity) in near_duplicates(order, threshold, looks).items():
         if prompts[uid]["split"] == "train":
-            first = prompts[other]
-            detail = f"{similarity:.0%} of it is in {first['source_file']}, row {first['source_row']}"
-            verdicts[uid] = ("near_duplicate", detail)
+            verdicts[uid] = ("near_duplicate", f"{similarity:.0%} of it is in {_place(prompts[other])}")
     return verdicts
+
+
+def _contaminated(
+    train: Sequence[Prompt], texts: Texts, benchmark: Benchmark, n: int
+) -> dict[str, tuple[str, str]]:
+    """Train prompts that quote the benchmark; one with media, only if one of them is in the benchmark too."""
+    media = {prompt["uid"]: prompt["media"] for prompt in train}
+    quotes = contaminated(partial(_only, texts, media.keys()), benchmark.texts(), n)
+    known = benchmark.media() if any(media[uid] for uid in quotes) else set()
+    return {
+        uid: ("contaminated", f"quotes {quote!r}")
+        for uid, quote in quotes.items()
+        if not media[uid] or not known.isdisjoint(media[uid])
+    }
 
 
 def outside_band(

@@ -3,13 +3,17 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rl_assets.contract import RawManifest
+from rl_assets.contract import ContractOptions, RawManifest
+from rl_assets.contract.media_files import MediaReader
 from rl_assets.contract.reading import read_rows
 from rl_assets.store import Table
 
@@ -30,14 +34,42 @@ def prompt_texts(rows: Table) -> Iterator[tuple[str, str]]:
         yield row["uid"], "\n".join(_texts(json.loads(row["prompt"]), "content"))
 
 
-def benchmark_texts(files: RawManifest, root: Path) -> Iterator[str]:
-    """Every text anywhere in the rows of the files."""
-    for file in files.files:
-        for row in read_rows(file.path, file.format, root):
-            yield from _texts(row.value)
+@dataclass(frozen=True)
+class Benchmark:
+    """What no train prompt may quote.
+
+    Attributes:
+        files: the benchmark's files.
+        root: what their paths are relative to.
+        options: say where its media are, and which are read.
+    """
+
+    files: RawManifest
+    root: Path
+    options: ContractOptions = field(default_factory=ContractOptions)
+
+    def texts(self) -> Iterator[str]:
+        """Every text anywhere in the rows."""
+        for _, value in self._rows():
+            yield from _texts(value)
+
+    def media(self) -> set[str]:
+        """Digests of every medium anywhere in the rows: bytes, data URIs, and paths of files."""
+        return {
+            digest
+            for file, value in self._rows()
+            for digest in _media(value, MediaReader.for_file(file, self.options, self.root))
+        }
+
+    def _rows(self) -> Iterator[tuple[str, Any]]:
+        for file in self.files.files:
+            for row in read_rows(file.path, file.format, self.root):
+                yield file.path, row.value
 
 
-def near_duplicates(texts: Iterable[tuple[str, str]], threshold: float) -> dict[str, tuple[str, float]]:
+def near_duplicates(
+    texts: Iterable[tuple[str, str]], threshold: float, looks: Mapping[str, bytes] | None = None
+) -> dict[str, tuple[str, float]]:
     """Prompts that resemble one that stays, each with that one's uid and how much of the two is the same.
 
     Prompts are compared by the five-word sequences in them (Jaccard similarity). Candidates are found with
@@ -47,14 +79,18 @@ def near_duplicates(texts: Iterable[tuple[str, str]], threshold: float) -> dict[
     Args:
         texts: uid and text; a prompt is compared with those before it that stay.
         threshold: the similarity, up to 1, from which on two prompts are nearly the same.
+        looks: by uid, what a policy is shown beside the text; prompts are compared with those of the same.
     """
     from datasketch import MinHash, MinHashLSH
 
     # Hashing misses pairs at its own threshold, so it looks below the one that is asked for.
-    index = MinHashLSH(threshold=_LOOK_BELOW * threshold, num_perm=_PERMUTATIONS)
+    indices: defaultdict[bytes, Any] = defaultdict(
+        partial(MinHashLSH, threshold=_LOOK_BELOW * threshold, num_perm=_PERMUTATIONS)
+    )
     kept: dict[str, np.ndarray] = {}
     found: dict[str, tuple[str, float]] = {}
     for uid, text in texts:
+        index = indices[looks[uid] if looks else b""]
         words = _words(text)
         shingles = {" ".join(gram).encode() for gram in _grams(words, min(SHINGLE_WORDS, len(words)))}
         sketch = MinHash(num_perm=_PERMUTATIONS, seed=1)
@@ -114,6 +150,16 @@ def _texts(value: Any, key: str | None = None) -> Iterator[str]:
         wanted = value.values() if key is None else (value.get(key), value.get("text"))
         for item in wanted:
             yield from _texts(item, key)
+
+
+def _media(value: Any, reader: MediaReader) -> Iterator[str]:
+    """Digests of the media in a JSON-like value."""
+    if isinstance(value, list | dict):
+        for item in value if isinstance(value, list) else value.values():
+            yield from _media(item, reader)
+    # As a clip, which is not decoded: whether it can be is not the question.
+    elif isinstance(value, bytes | str) and (digest := reader.look(value, "audio").digest):
+        yield digest
 
 
 def _words(text: str) -> list[str]:

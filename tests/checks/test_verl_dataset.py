@@ -13,9 +13,9 @@ from rl_assets.contract import REJECT_SCHEMA, RawManifest
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA
 from rl_assets.rewards.difficulty import difficulty_schema
 from tests.build import failed, failure, materialize, write_jsonl
-from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put, the_check
+from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put, put_contract, the_check
 
-CHECKS = ("rows_conserved", "loads_whole", "values_exact", "splits_apart")
+CHECKS = ("rows_conserved", "loads_whole", "values_exact", "few_are_left_out", "splits_apart")
 
 pytestmark = pytest.mark.usefixtures("ungated")
 
@@ -91,7 +91,7 @@ def test_prompts_are_chosen_by_their_pass_rates(tmp_path: Path) -> None:
         for row, rate in zip(rows, (0.0, 0.5, 1.0), strict=True)
     }
     put(dataset, "prompt_difficulty", difficulty_schema(2), rates.values())
-    assert failed(materialize(dataset, "verl_dataset")) == set()
+    assert failed(materialize(dataset, "verl_dataset")) == {"verl_dataset.few_are_left_out"}
     export = dataset.export()
     assert export.left_out == {"too_hard": 1, "too_easy": 1}
     assert export.parameters["policy"] == ["f00d"]
@@ -138,6 +138,36 @@ def test_a_number_that_became_text_is_an_error_by_its_path(tmp_path: Path) -> No
     assert row["problem"].startswith("`extra_info.seeds[1]` is a number that")
     assert (row["source_row"], findings.numbers) == (1, {"rows": 2})
     assert the_check("verl_dataset", "values_exact").blocks(dataset, findings)
+
+
+def test_a_warning_says_when_a_large_share_is_left_out(tmp_path: Path) -> None:
+    rows = [contract_row(n, **prompt("same")) for n in range(3)] + [contract_row(3), contract_row(4)]
+    dataset = store(tmp_path, rows, checks={"left_out_share": 0.3})
+    assert failed(materialize(dataset, "verl_dataset")) == {"verl_dataset.few_are_left_out"}
+    findings = evaluate(dataset, "verl_dataset", "few_are_left_out")
+    assert problems(findings) == [
+        "40% of the prompts are left out (2 duplicate), checks.left_out_share is 30%"
+    ]
+    assert findings.numbers == {"share": 0.4, "duplicate": 2}
+    assert not problems(evaluate(store(tmp_path, rows), "verl_dataset", "few_are_left_out"))
+
+
+def test_rows_of_one_prompt_and_two_answers_are_named(tmp_path: Path) -> None:
+    dataset = bare_dataset(tmp_path)
+    put_contract(
+        dataset,
+        contract_row(0, "4", **prompt("same")),
+        contract_row(1, "4", **prompt("same")),
+        contract_row(2, "5", **prompt("same")),
+        contract_row(3, "6", **prompt("same"), extra_columns='{"agent_name": "tool_agent"}'),
+        contract_row(4, "7", **prompt("another")),
+    )
+    findings = evaluate(dataset, "field_contract", "ground_truths_agree")
+    assert problems(findings) == [
+        "another ground truth than data/toy/train.jsonl, row 0 has for the same prompt"
+    ]
+    assert findings.rows[0]["source_row"] == 2
+    assert findings.numbers == {"prompts": 2, "repeated": 1}
 
 
 def test_a_number_that_changed_is_found_in_a_column_of_several_shapes(tmp_path: Path) -> None:

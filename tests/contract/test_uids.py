@@ -126,12 +126,11 @@ def test_a_copy_does_not_take_a_uid_that_is_taken() -> None:
     content, other = b"c" * 16, b"o" * 16
     registry = UidRegistry()
     registry.register(content, 0)
-    copy, first = registry.register(content, 1)
-    assert first == 0
+    copy = registry.register(content, 1)
     again = UidRegistry()
     again.register(other, 0, copy)
     again.register(content, 1)
-    uid, _ = again.register(content, 2)
+    uid = again.register(content, 2)
     assert uid not in (copy, content.hex())
 
 
@@ -151,3 +150,55 @@ def test_prompts_shared_by_train_and_validation_are_pointed_out(tmp_path: Path) 
         "row.duplicate",
         "extra_info.index_duplicate",
     }
+
+
+TOOL = {"type": "function", "function": {"name": "calc", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"tools": [TOOL]}, {"agent_name": "tool_agent"}, {"chat_template_kwargs": {"enable_thinking": False}}],
+    ids=lambda other: next(iter(other)),
+)
+def test_a_row_that_shows_the_policy_something_else_is_no_copy(
+    tmp_path: Path, other: dict[str, object]
+) -> None:
+    one, two = A | {"extra_info": {"index": 0}}, A | other | {"extra_info": {"index": 1}}
+    assert codes(judge(tmp_path, one, two, severities={"agent_name.unknown": "warning"})) <= {
+        "agent_name.unknown"
+    }
+    for rows in ([one, two], [two, one]):
+        again = [*rows, rows[0] | {"extra_info": {"index": 2}}, rows[1] | {"extra_info": {"index": 3}}]
+        result = judge(tmp_path, *again)
+        places = [(each.row, each.finding.message) for each in result.examples["row.duplicate"]]
+        assert places == [
+            (2, "found the content of train.jsonl, row 0"),
+            (3, "found the content of train.jsonl, row 1"),
+        ]
+        assert len(set(uids(result))) == 4
+
+
+def test_another_ground_truth_for_one_prompt_is_pointed_out(tmp_path: Path) -> None:
+    rows = [
+        row(extra_info={"index": n}, reward_model={"ground_truth": truth})
+        for n, truth in enumerate(["4", "5", "6", "4", "4.0"])
+    ]
+    result = judge(tmp_path, *rows, row(tools=[TOOL], reward_model={"ground_truth": "6"}))
+    assert result.warnings["row.conflicting_ground_truth"] == 3
+    assert result.warnings["row.duplicate"] == 1
+    found = result.examples["row.conflicting_ground_truth"]
+    assert [each.row for each in found] == [1, 2, 4]
+    assert found[0].finding.message == (
+        "found another ground truth than train.jsonl, row 0 has for the same prompt"
+    )
+
+
+def test_copies_can_be_refused_before_anything_is_generated(tmp_path: Path) -> None:
+    rows = [A | {"extra_info": {"index": n}} for n in range(3)]
+    result = judge(tmp_path, *rows, B, severities={"row.duplicate": "error"})
+    assert [each["code"] for each in result.rejected.rows()] == ["row.duplicate"] * 2
+    assert uids(result) == [uid_of(tmp_path, A), uid_of(tmp_path, B)]
+    conflicting = A | {"extra_info": {"index": 4}, "reward_model": {"ground_truth": "other"}}
+    severities = {"row.conflicting_ground_truth": "error", "row.duplicate": "error"}
+    result = judge(tmp_path, A, conflicting, conflicting, B, severities=severities)
+    assert [each["code"] for each in result.rejected.rows()] == ["row.conflicting_ground_truth"] * 2

@@ -3,15 +3,18 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_assets.contract import ROW_SCHEMA, scan_files
-from rl_assets.rewards.similar import benchmark_texts, contaminated, near_duplicates, prompt_texts
-from rl_assets.store import TableWriter
+from rl_assets.rewards.similar import Benchmark, contaminated, near_duplicates, prompt_texts
+from rl_assets.store import TableWriter, digest_bytes
 from tests.build import write_jsonl
 from tests.checks.stores import contract_row
+from tests.contract.rows import data_uri, png
 from tests.rewards.builders import uid
 
 QUESTION = "A farmer has seventeen sheep and all but nine of them run away so how many sheep are left"
@@ -89,5 +92,26 @@ def test_a_benchmark_is_every_text_in_its_rows(tmp_path: Path) -> None:
         tmp_path / "bench.jsonl",
         [{"question": "Q1", "n": 1}, {"messages": [{"role": "user", "content": "Q2"}]}],
     )
-    found = list(benchmark_texts(scan_files("bench.jsonl", root=tmp_path), tmp_path))
-    assert found == ["Q1", "user", "Q2"]
+    benchmark = Benchmark(scan_files("bench.jsonl", root=tmp_path), tmp_path)
+    assert list(benchmark.texts()) == ["Q1", "user", "Q2"]
+    assert benchmark.media() == set()
+
+
+def test_the_media_of_a_benchmark_are_found_as_bytes_data_uris_and_paths(tmp_path: Path) -> None:
+    (tmp_path / "img").mkdir()
+    pictures = [png(8 + n, 8) for n in range(3)]
+    (tmp_path / "img/0.png").write_bytes(pictures[0])
+    write_jsonl(
+        tmp_path / "bench.jsonl",
+        [{"image": "img/0.png", "question": "What is it?"}, {"images": [{"path": data_uri(pictures[1])}]}],
+    )
+    nested = [{"images": [{"bytes": pictures[2], "path": None}]}]
+    pq.write_table(pa.Table.from_pylist(nested), tmp_path / "bench.parquet")
+    benchmark = Benchmark(scan_files(["bench.jsonl", "bench.parquet"], root=tmp_path), tmp_path)
+    assert benchmark.media() == set(map(digest_bytes, pictures))
+
+
+def test_prompts_are_compared_with_those_that_show_the_same() -> None:
+    texts = dict.fromkeys("abcd", QUESTION)
+    looks = {"a": b"", "b": b"one", "c": b"one", "d": b""}
+    assert near_duplicates(texts.items(), 0.8, looks) == {"c": ("b", 1.0), "d": ("a", 1.0)}
