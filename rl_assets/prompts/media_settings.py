@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 Size = tuple[int, int]
 """Height and width in pixels."""
 
-_SIZE = frozenset({"min_pixels", "max_pixels", "resized_height", "resized_width"})
-_FRAMES = frozenset({"fps", "nframes", "min_frames", "max_frames", "video_start", "video_end"})
-_HONOURED = {"image": _SIZE, "video": _SIZE | _FRAMES | {"total_pixels"}, "audio": frozenset[str]()}
+SIZE_SETTINGS = frozenset({"min_pixels", "max_pixels", "resized_height", "resized_width"})
+FRAME_SETTINGS = frozenset({"fps", "nframes", "min_frames", "max_frames", "video_start", "video_end"})
+_HONOURED = {
+    "image": SIZE_SETTINGS,
+    "video": SIZE_SETTINGS | FRAME_SETTINGS | {"total_pixels"},
+    "audio": frozenset[str](),
+}
 _NAMES = frozenset().union(*_HONOURED.values(), {"num_frames", "sample_fps", "raw_fps", "sampling_rate"})
 
 # Defaults of qwen-vl-utils: tokens of an image, of a frame, and of a whole video; frames.
-_IMAGE_TOKENS = (4, 16_384)
+IMAGE_TOKENS = (4, 16_384)
 _FRAME_TOKENS = (128, 768)
-_VIDEO_TOKENS = 0.9 * 128_000
+VIDEO_TOKENS = 0.9 * 128_000
 _FRAMES_PER_SECOND, _LEAST_FRAMES, _MOST_FRAMES, _FRAME_FACTOR = 2.0, 4, 768, 2
 
 
@@ -65,7 +69,9 @@ class MediumSettings:
                 f"{', '.join(refused)} on one {part['type']}, for which the policy's "
                 f"{type(processor).__name__} has one setting for all: data.mm_processor_kwargs"
             )
-        if any(isinstance(value, list) for value in part.values()) and (chosen := _FRAMES & given.keys()):
+        if any(isinstance(value, list) for value in part.values()) and (
+            chosen := FRAME_SETTINGS & given.keys()
+        ):
             raise ValueError(f"{', '.join(sorted(chosen))} on a list of frames, which is taken whole")
         for name, value in given.items():
             least = 0 if name in ("video_start", "video_end") else 1e-9
@@ -82,7 +88,7 @@ class MediumSettings:
         """The size to which an image of `size` is brought before it goes to the processor."""
         if not self.given:
             return size
-        least, most = (tokens * self.factor**2 for tokens in _IMAGE_TOKENS)
+        least, most = (tokens * self.factor**2 for tokens in IMAGE_TOKENS)
         return self._fitted(size, self.given.get("min_pixels", least), self.given.get("max_pixels", most))
 
     def image(self, image: "Image") -> "Image":
@@ -99,7 +105,7 @@ class MediumSettings:
         Raises:
             ValueError: the video has not as many frames.
         """
-        if not _FRAMES & self.given.keys():
+        if not FRAME_SETTINGS & self.given.keys():
             return None
         import torch
 
@@ -119,14 +125,14 @@ class MediumSettings:
 
     def video(self, frames: np.ndarray) -> np.ndarray:
         """Frames, uint8 of shape (frames, 3, height, width), in the size that the video asks for."""
-        if not self.given.keys() - _FRAMES:
+        if not self.given.keys() - FRAME_SETTINGS:
             return frames
         from torch import from_numpy
         from torchvision.transforms.functional import InterpolationMode, resize
 
         least, most = (float(tokens * self.factor**2) for tokens in _FRAME_TOKENS)
         least = self.given.get("min_pixels", least)
-        whole = self.given.get("total_pixels", _VIDEO_TOKENS * self.factor**2)
+        whole = self.given.get("total_pixels", VIDEO_TOKENS * self.factor**2)
         most = max(min(most, whole / len(frames) * _FRAME_FACTOR), int(least * 1.05))
         most = min(self.given.get("max_pixels", most), most)
         size = self._fitted((frames.shape[2], frames.shape[3]), least, most)
@@ -150,7 +156,7 @@ class MediumSettings:
         height, width = map(float, size)
         if "resized_height" in self.given:
             height, width = self.given["resized_height"], self.given["resized_width"]
-            least, most = (tokens * factor**2 for tokens in _IMAGE_TOKENS)
+            least, most = (tokens * factor**2 for tokens in IMAGE_TOKENS)
         if least > most:
             raise ValueError(f"at least {least:g} pixels are more than at most {most:g}")
         fitted = [max(factor, round(side / factor) * factor) for side in (height, width)]

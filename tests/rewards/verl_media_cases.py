@@ -160,12 +160,33 @@ def test_settings_of_some_images_stay_with_them(tmp_path: Path, policy: Path) ->
     assert theirs.lengths[-3:] != compare(exported(tmp_path / "plain", policy, plain), policy)[1].lengths
 
 
-def test_a_list_of_frames_is_opened(tmp_path: Path, policy: Path) -> None:
+def test_images_of_every_size_are_measured_as_verl_measures_them(tmp_path: Path, policy: Path) -> None:
+    """Those too that the processor or qwen-vl-utils makes smaller or larger."""
+    sides = [(8, 8), (8, 90), (21, 122), (16, 16), (71, 52), (130, 130), (37, 200), (400, 30), (23, 41)]
+    rows = [asked(f"<image> {n}", images=[{"bytes": media.png(*side)}]) for n, side in enumerate(sides)]
+    file = tmp_path / "train.parquet"
+    image = pa.list_(pa.struct([("bytes", pa.binary())]))
+    table = pa.Table.from_pylist([{"prompt": row["prompt"]} for row in rows])
+    pq.write_table(table.append_column("images", pa.array([row["images"] for row in rows], image)), file)
+    lengths, _ = compare(file, policy)
+    assert len(set(lengths)) > 4
+
+
+def test_lists_of_frames_are_opened_and_measured_as_verl_does(tmp_path: Path, policy: Path) -> None:
     raw_rows(tmp_path / "raw")
     frames = [f"img/{n}.png" for n in (0, 0, 0, 0)]
-    rows = [asked("A film: <video>", videos=[frames]), asked("<video>", videos=[{"video": frames}])]
-    theirs = by_verl(exported(tmp_path, policy, rows), policy)
-    assert len(theirs) == 2
+    rows = [
+        asked("A film: <video>", videos=[frames]),
+        asked("One: <video>", videos=[{"video": frames}]),
+        asked("<video>", videos=[frames[:3]]),
+        asked("<video> <image>", videos=[frames], images=["img/1.png"]),
+        asked("Large: <video>", videos=[{"video": frames, "max_pixels": 9000}]),
+        asked("Sized: <video>", videos=[{"video": frames, "resized_height": 24, "resized_width": 41}]),
+        asked([{"type": "video", "video": frames}, {"type": "text", "text": "?"}]),
+    ]
+    lengths, theirs = compare(exported(tmp_path, policy, rows), policy)
+    assert len(theirs) == sum(length <= LIMIT for length in theirs.lengths)
+    assert not [length for length in lengths if isinstance(length, DroppedError)]
 
 
 def bad_rows(folder: Path) -> list[dict[str, Any]]:
