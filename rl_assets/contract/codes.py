@@ -313,7 +313,8 @@ _TABLE = (
     ),
     _error(
         "reward_model.ground_truth_empty",
-        "The ground truth is empty text: the scorer of this data_source finds it in no answer.",
+        "The ground truth is empty text, or a missing value that was made text (`nan`, `None`): the scorer "
+        "of this data_source finds it in no answer.",
         "Give the right answer, or take the row out.",
         adjustable=True,
     ),
@@ -398,8 +399,9 @@ _TABLE = (
     # Warnings
     _warning(
         "reward_model.unreachable",
-        "No response can equal this ground truth: the scorer strips what it holds from every answer.",
-        "Write the number without commas, currency signs and spaces.",
+        "No response can equal this ground truth: the scorer of this data_source reads only digits, periods "
+        "and a minus sign from a response, and compares text.",
+        "Write the number in digits: no commas, currency signs, spaces, units or fractions.",
     ),
     _warning(
         "agent_name.unknown",

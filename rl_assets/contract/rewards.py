@@ -45,11 +45,11 @@ def _check_truth(truth: Any, source: str, draft: Draft) -> None:
         message = f"found {show(truth)}, expected {expected} for {quote(source)}"
         draft.add("reward_model.ground_truth_type", path, message)
     elif scorers.is_blank(source, truth):
-        found = describe(truth) if not truth else "text of spaces alone"
+        found = "text of spaces alone" if type(truth) is str and truth.isspace() else show(truth)
         draft.add("reward_model.ground_truth_empty", path, f"found {found}, expected the right answer")
     elif scorers.is_unreachable(source, truth):
-        message = f"found {show(truth)}, expected a number without comma, space and dollar sign"
-        draft.add("reward_model.unreachable", path, message)
+        expected = "a number in digits, with nothing but a minus sign and a period beside them"
+        draft.add("reward_model.unreachable", path, f"found {show(truth)}, expected {expected}")
 
 
 def check_extra_info(info: Any, index: int, draft: Draft) -> dict[str, Any]:

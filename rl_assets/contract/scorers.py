@@ -4,13 +4,17 @@ verl chooses a scorer by the exact name of the source (and by the prefix `aime`)
 ground truth of another type than it reads mostly returns 0 without a word.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 SOURCE_PREFIX = "aime"
-_STRIPPED = frozenset(", $")
+_GSM8K_NUMBER = re.compile(r"-?[0-9.]+")
+_GSM8K_LONGEST = 300 - len("#### ")  # the answer is looked for in the last 300 characters
+# How pandas, numpy, Python and JSON write a value that is missing.
+_MISSING = frozenset({"nan", "NaN", "NAN", "<NA>", "NaT", "None", "null"})
 
 Check = Callable[[Any], str | None]
 
@@ -87,12 +91,27 @@ def expected_truth(source: str, truth: Any) -> str | None:
 
 
 def is_blank(source: str, truth: Any) -> bool:
-    """Whether the built-in scorer of `source` is given a text that says nothing. It matches no answer, or,
-    in mathematics, the empty box."""
-    return has_scorer(source) and type(truth) is str and not truth.strip()
+    """Whether the built-in scorer of `source` is given a text that says nothing: an empty one, or what is
+    left of a missing value that was made text (`nan`, `None`). It matches no answer; in mathematics the empty
+    box, and in searches an answer without words."""
+    family = scorer_family(source)
+    if family == "search_r1" and type(truth) is dict:
+        target = truth.get("target")
+        return all(_says_nothing(each) for each in (target if type(target) is list else [target]))
+    return family is not None and _says_nothing(truth)
 
 
 def is_unreachable(source: str, truth: Any) -> bool:
-    """Whether no response can score: the gsm8k scorer compares text, after it has taken commas and
-    dollar signs out of the response (but not out of the ground truth)."""
-    return scorer_family(source) == "gsm8k" and type(truth) is str and not _STRIPPED.isdisjoint(truth)
+    """Whether no response can score: the gsm8k scorer reads digits, periods and a minus sign, takes commas
+    out of them (but not out of the ground truth), and compares text."""
+    return (
+        scorer_family(source) == "gsm8k"
+        and type(truth) is str
+        and (_GSM8K_NUMBER.fullmatch(truth) is None or len(truth) > _GSM8K_LONGEST)
+    )
+
+
+def _says_nothing(truth: Any) -> bool:
+    if type(truth) is str:
+        return not truth or truth in _MISSING or truth.isspace()
+    return type(truth) is float and truth != truth

@@ -309,8 +309,17 @@ def test_h21_a_ground_truth_that_its_scorer_reads(tmp_path: Path, source: str, t
     assert accepted(judge(tmp_path, good)) == [good]
 
 
-def test_h21_a_ground_truth_that_no_response_can_equal(tmp_path: Path) -> None:
-    assert codes(judge(tmp_path, row(reward_model={"ground_truth": "1,000"}))) == {"reward_model.unreachable"}
+@pytest.mark.parametrize("truth", ["1,000", "$5", "1/2", "72 apples", "+5", "seventy", "7\u00b2", "1" * 300])
+def test_h21_a_ground_truth_that_no_response_can_equal(tmp_path: Path, truth: str) -> None:
+    assert codes(judge(tmp_path, row(reward_model={"ground_truth": truth}))) == {"reward_model.unreachable"}
+
+
+@pytest.mark.parametrize(
+    ("target", "blank"), [(["", "nan"], True), ("None", True), (["nan", "Nan"], False), ("0", False)]
+)
+def test_h21_a_search_that_wants_nothing(tmp_path: Path, target: object, blank: bool) -> None:
+    raw = row(data_source="searchR1_nq", reward_model={"ground_truth": {"target": target}})
+    assert codes(judge(tmp_path, raw)) == ({"reward_model.ground_truth_empty"} if blank else set())
 
 
 def test_h21_dates_and_big_numbers_stay_what_they_are(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_torn_line_names_the_column(tmp_path: Path, line: bytes, column: int) 
 
 
 @pytest.mark.parametrize("source", ["openai/gsm8k", "math_dapo", "lighteval/MATH", "numina_olympiads"])
-@pytest.mark.parametrize("blank", ["", " "])
+@pytest.mark.parametrize("blank", ["", " ", "nan", "NaN", "None", "null", "<NA>"])
 def test_an_empty_ground_truth_is_refused_where_a_rule_scores(
     tmp_path: Path, source: str, blank: str
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.contract.scorers import expected_truth
+from rl_assets.contract.scorers import expected_truth, is_unreachable
 from rl_assets.rewards.builtin import compute_score, has_builtin, perfect_answer
 from rl_assets.rewards.math_value import math_equal
 from rl_assets.rewards.verl_text import last_boxed
@@ -271,6 +271,15 @@ def test_a_batch_is_scored_by_the_names_of_verls_batch_manager() -> None:
         extra_infos=[{}, {}],
     )
     assert [result["score"] for result in results] == [1.0, -1.0]
+
+
+@settings(max_examples=300)
+@given(
+    st.text("0123456789.,-/+$ a", min_size=1) | st.text(min_size=1) | st.integers(280, 320).map("1".__mul__)
+)
+def test_the_contract_says_of_a_ground_truth_what_the_scorer_makes_of_it(truth: str) -> None:
+    scores = score(GSM8K, perfect_answer(GSM8K, truth), truth) == 1.0
+    assert is_unreachable(GSM8K, truth) is not scores
 
 
 balanced = st.recursive(
