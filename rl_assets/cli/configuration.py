@@ -31,12 +31,12 @@ def configuration_page() -> str:
         "`data` with `train_files` or `val_files`, and `policy` with `path`. A key that is not here is "
         "refused with its file and line. Numbers are finite; a whole number is at most 1,000,000,000 in size "
         "where no less is said.",
-        "A YAML is data, and nothing in it is run. A text may refer to the environment with "
-        "`{{ env('NAME') }}`, `{{ env('NAME', 'default') }}` or `{{ env.NAME }}`, and to the project's top "
-        "folder with `{{ context.project_root }}`; any other expression, statement or comment of a template is "
-        "refused with its file and line. The only code that a dataset runs is its reward function, and that of "
-        "the policy's repository where `data.trust_remote_code` is true. Python files and components of other "
-        "types below `defs/` are code.",
+        "A YAML is data, and nothing in it is run. A text may refer to the environment with `{{ "
+        "env('NAME') }}`, `{{ env('NAME', 'default') }}` or `{{ env.NAME }}`, and to the project's top "
+        "folder with `{{ context.project_root }}`; any other expression, statement or comment of a "
+        "template is refused with its file and line. The only code that a dataset runs is its reward "
+        "function, and that of the policy's repository where `data.trust_remote_code` is true. Python "
+        "files and components of other types below `defs/` are code.",
         "This page is made from `rl_assets/spec.py` by `rl-assets configuration`.",
     ]
     for path, model in _blocks(models):

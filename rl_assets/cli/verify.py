@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import DAMAGED, Screen, refusals
+from rl_assets.cli.console import DAMAGED, Screen, refusals, warn_of
 
 
 def verify(
@@ -35,9 +35,11 @@ def verify(
         from rl_assets.assets.verify import Damage
         from rl_assets.assets.verify import verify as verified
         from rl_assets.gc import require_no_run
-        from rl_assets.project import chosen, load_datasets, run_history, stores
+        from rl_assets.project import load_datasets, run_history, stores
 
-        datasets = chosen(load_datasets(defs), dataset)
+        project = load_datasets(defs)
+        datasets = project.chosen(dataset)
+        warn_of(project.broken)
         with run_history(datasets[0].root) as history:
             for one in datasets:
                 if history is not None:
