@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rl_assets.contract import ContractOptions, RawFile, RawManifest, scan_files
+from rl_assets.contract.files import is_url
+from rl_assets.contract.find import leads_out
 from rl_assets.contract.reading import read_rows
 from rl_assets.errors import InputError
 
@@ -78,13 +80,14 @@ def draft_dataset(
     Raises:
         InputError: there are no raw files, or they cannot be read.
     """
-    manifest = scan_files([place], root=root)
+    manifest = scan_files([place], root=root, follow_links=True)
     rows = [row for file in manifest.files for row in _sample(file, root)]
     columns = _columns(rows)
     return Draft(
         name or _name(place),
         [
             *_split(manifest),
+            *_links(manifest, root),
             *_prompt(columns),
             _source(columns, len(rows)),
             *_media(columns),
@@ -218,6 +221,12 @@ def _split(manifest: RawManifest) -> Iterator[Guess]:
             yield Guess(f"data.{key}", _as_pattern(paths, others), why)
 
 
+def _links(manifest: RawManifest, root: Path) -> Iterator[Guess]:
+    local = [Path(file.path) for file in manifest.files if not is_url(file.path)]
+    if any(leads_out(root / path, root) for path in local if not path.is_absolute()):
+        yield Guess("data.follow_links", True, "a link leads out of the project's folder")
+
+
 def _as_pattern(paths: Sequence[str], others: Sequence[str]) -> str | list[str]:
     """A glob where it means exactly these files, so that later ones are found too; else the files."""
     first = paths[0]
@@ -282,9 +291,14 @@ def _healing(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
     media = [columns[name] for names in _MEDIA.values() for name in names if name in columns]
     if media and all(_most(values, lambda value: not isinstance(value, list)) for values in media):
         yield Guess("contract.wrap_scalars", True, "media stand alone, not in lists")
-    objects = [columns[name] for name in ("reward_model", "extra_info") if name in columns]
-    if any(_most(values, _is_json_object) for values in objects):
-        yield Guess("contract.parse_json", True, "reward_model or extra_info is JSON text of an object")
+    texts = [
+        name
+        for name, values in columns.items()
+        if (name in ("tools", "reward_model", "extra_info") and _most(values, _is_json_text))
+        or (name in _PROMPTS and _most(values, _is_json_text) and _most(values, _is_messages))
+    ]
+    if texts:
+        yield Guess("contract.parse_json", True, f"{', '.join(texts)}: JSON text")
 
 
 _SMALL = {"train_max_samples": 32, "val_max_samples": 32, "max_response_length": 96}
@@ -310,6 +324,7 @@ def _most(values: Sequence[Any], holds: Callable[[Any], bool]) -> bool:
 
 
 def _is_messages(value: Any) -> bool:
+    value = value if isinstance(value, list) else _json_text(value)
     return (
         isinstance(value, list)
         and bool(value)
@@ -321,8 +336,13 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_json_object(value: Any) -> bool:
+def _is_json_text(value: Any) -> bool:
+    return _json_text(value) is not None
+
+
+def _json_text(value: Any) -> Any:
+    """What a text holds, where that is a list or an object as JSON; else None."""
     try:
-        return isinstance(value, str) and isinstance(json.loads(value), dict)
-    except ValueError:
-        return False
+        return json.loads(value) if isinstance(value, str) and value[:1] in ("[", "{") else None
+    except (ValueError, RecursionError):
+        return None

@@ -67,6 +67,8 @@ def test_other_names_of_columns_are_found(root: Path, change: Any, settings: dic
         ({"prompt": "What is 2 + 2?"}, {"prompt_format": "text"}),
         ({"image": {"path": "a.png"}}, {"wrap_scalars": True}),
         ({"reward_model": '{"ground_truth": "4"}'}, {"parse_json": True}),
+        ({"prompt": '[{"role": "user", "content": "2 + 2?"}]'}, {"parse_json": True}),
+        ({"tools": '[{"type": "function", "function": {"name": "f"}}]'}, {"parse_json": True}),
     ],
 )
 def test_what_the_contract_has_to_be_told_is_found(
@@ -194,6 +196,16 @@ def test_a_folder_without_raw_files_is_refused_and_nothing_written(root: Path) -
     assert status == 2
     assert "data/empty" in output
     assert list((root / "toy_project/defs").iterdir()) == []
+
+
+def test_a_link_out_of_the_project_is_followed_and_said_in_the_yaml(root: Path) -> None:
+    """Who names a folder to `init` means what it leads to; the YAML has the word that the graph needs."""
+    write_jsonl(root / "elsewhere/rows.jsonl", [problem(0)])
+    (root / "project/data").mkdir(parents=True)
+    (root / "project/data/mine").symlink_to(root / "elsewhere")
+    found = draft_dataset("data/mine", root / "project")
+    assert found.settings("data")["follow_links"] is True
+    assert spec(found).data.follow_links
 
 
 def test_json_texts_survive_as_yaml(root: Path) -> None:

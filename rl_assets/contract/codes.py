@@ -52,8 +52,11 @@ _error = partial(Code, stage="contract", severity="error")
 _on_rendering = partial(Code, stage="render", severity="error")
 _warning = partial(Code, stage="contract", severity="warning", adjustable=True)
 
-_MAKE_IT_TEXT = "Store it as text or a number, or leave the field out."
-_USE_AN_ID = "Leave the uid out (one is made from the content), or give text of your own without `_`."
+_MAKE_IT_TEXT = 'Store it as text or a number (pandas: `df["x"] = df["x"].astype(str)`), or drop the column.'
+_USE_AN_ID = (
+    "Give text without `_`, or rename the column, such as to `id`: it is carried along, and a uid is made "
+    "from the content."
+)
 
 _TABLE = (
     # Reading
@@ -336,7 +339,8 @@ _TABLE = (
     _error(
         "extra_info.index_type",
         "extra_info.index is neither a whole number nor text.",
-        "Number the rows, or leave the index out: it is then assigned.",
+        "Number the rows (pandas makes floats of whole numbers with gaps: `.astype('Int64')`), or leave the "
+        "index out: it is then assigned.",
     ),
     _error(
         "extra_info.tools_kwargs_type",

@@ -22,6 +22,7 @@ from tests.contract.test_reading import ARRAY, LINES, ROWS, parquet, zstd
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 OPTIONS = ContractOptions()
+RULED = {"agent_name", "tools"}
 MINE = {"known_data_sources": ("mine",)}
 FILES = {
     "a.jsonl": LINES,
@@ -65,11 +66,20 @@ wild_messages = st.fixed_dictionaries(
     {"role": roles | values, "content": values},
     optional={"tool_calls": values, "name": values, "reasoning_content": values},
 )
+json_texts = values.map(json.dumps) | st.sampled_from(["", "[", '{"a": 1, "a": 2}', "9" * 5000, "[" * 3000])
+wild_functions = st.fixed_dictionaries({"name": values | st.just("f"), "arguments": values | json_texts})
+wild_calls = st.lists(
+    st.fixed_dictionaries({"function": wild_functions}) | wild_functions | values, max_size=2
+)
+wild_messages |= st.fixed_dictionaries({"role": roles, "content": values, "tool_calls": wild_calls})
+wild_tools = st.lists(wild_functions | json_texts | values, max_size=2) | json_texts
 wild_prompts = st.lists(wild_messages | values, max_size=3)
 # Rows that are nearly good, so that wild values get past the first rules.
 nearly_good = st.builds(
     lambda changes: row(**changes),
-    st.dictionaries(st.sampled_from(columns), values | wild_prompts | st.just(ABSENT), max_size=3),
+    st.dictionaries(
+        st.sampled_from(columns), values | wild_prompts | wild_tools | st.just(ABSENT), max_size=3
+    ),
 )
 
 plain_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -95,7 +105,9 @@ good_rows = st.builds(
     plain.filter(lambda truth: truth is not None),
     st.dictionaries(plain_text.filter(lambda key: key != "index"), plain, max_size=3),
     st.dictionaries(
-        plain_text.filter(lambda name: name not in OPTIONS.fields | OPTIONS.reserved | {"agent_name"}),
+        plain_text.filter(
+            lambda name: name not in OPTIONS.fields | OPTIONS.reserved | {"agent_name", "tools"}
+        ),
         plain,
         max_size=3,
     ),
