@@ -335,12 +335,25 @@ def test_a_change_in_one_partition_requests_a_run_of_that_partition(tmp_path: Pa
 def test_bytes_are_read_only_where_size_or_time_differ(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     watch.settle()
 
-    def fail(path: Path) -> str:
+    def fail(path: str, root: Path) -> str:
         raise AssertionError(f"{path} was read again")
 
-    monkeypatch.setattr("rl_assets.contract.watch.digest_file", fail)
+    monkeypatch.setattr("rl_assets.contract.watch.open_raw", fail)
     assert watch()[0] == []
     watch.write(0, 1, 2)
     watch()
     with pytest.raises(AssertionError, match="was read again"):
         watch()
+
+
+def test_a_pipe_in_place_of_a_raw_file_is_named_and_not_waited_for(watch: Watch) -> None:
+    watch.settle()
+    watch.file.unlink()
+    os.mkfifo(watch.file)
+    keys, why = watch()
+    assert keys == []
+    assert "data/toy/train.jsonl" in why
+    assert "no regular file" in why
+    watch.file.unlink()
+    watch.write(0, 1, 2)
+    assert len(watch.settle()[0]) == 1

@@ -22,7 +22,6 @@ from tests.contract.test_reading import ARRAY, LINES, ROWS, parquet, zstd
 
 QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 OPTIONS = ContractOptions()
-RULED = {"agent_name", "tools"}
 MINE = {"known_data_sources": ("mine",)}
 FILES = {
     "a.jsonl": LINES,
