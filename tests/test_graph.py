@@ -10,6 +10,7 @@ import pytest
 
 from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
+from rl_assets.checks.rules import THEMES
 from rl_assets.spec import DataToRolloutSpec
 from tests.build import (
     BROKEN,
@@ -175,11 +176,32 @@ def test_too_many_rejects_stop_the_run_and_leave_the_contract(toy: Dataset) -> N
     assert not result.success
     sources = ["reward_function", "tokenizer", "policy"]
     assert materialized(result) == ["raw_files", *sources, "rejected_rows"]
-    assert failed(result) == {"rejected_rows.reject_rate"}
+    assert failed(result) == {"rejected_rows.reject_rate", "rejected_rows.reward_model_rules"}
+    of_rows = {name for name in evaluations(result) if name.startswith("rejected_rows.")}
+    assert of_rows == {f"rejected_rows.{theme}_rules" for theme in THEMES} | {"rejected_rows.reject_rate"}
+    rules = evaluations(result)["rejected_rows.reward_model_rules"]
+    assert rules.metadata["failures"].value == 21
+    assert "train.jsonl" in str(rules.metadata["failing_rows"].value)
+    (why,) = [event for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
+    assert why.asset_key == toy.key("field_contract")
+    said = why.asset_observation_data.asset_observation.metadata["why"].value
+    assert "refuses 21 of 31 rows" in said
+    assert "reward_model.ground_truth_missing: 21 rows" in said
+    assert "rl-assets check --dataset toy" in failure(result)
     assert "refuses 21 of 31 rows" in failure(result)
     assert "data/toy/train.jsonl, row 7: [reward_model.ground_truth_missing]" in failure(result)
     assert toy.table("field_contract").digest == contract
     assert toy.table("rejected_rows").num_rows == 21
+
+
+def test_a_theme_of_severity_error_stops_the_run_before_the_contract_is_replaced(tmp_path: Path) -> None:
+    severities = {"reward_model_rules": "error"}
+    checks = {"reject_rate": {"max": 1.0}, "severities": severities}
+    dataset = make_dataset(tmp_path, [problem(1), BROKEN], checks=checks)
+    result = materialize(dataset, "raw_files", "rejected_rows", "field_contract")
+    assert not result.success
+    assert materialized(result) == ["raw_files", "rejected_rows"]
+    assert "reward_model_rules" in failure(result)
 
 
 def test_a_reject_rate_of_severity_warn_is_shown_and_the_run_goes_on(

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,8 @@ class MediaFiles(BaseModel):
 
 def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
     """The assets `<dataset>/field_contract` and `<dataset>/rejected_rows`, made in one pass."""
+    from rl_assets.checks import rules  # the checks are made of assets
+
     reads = {"options": repr(dataset.contract_options)}
 
     @step(dataset, world=_world)
@@ -89,11 +92,11 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
             ),
         },
         partitions_def=dataset.partitions,
-        check_specs=[_reject_rate_spec(dataset)],
+        check_specs=[_reject_rate_spec(dataset), *(check.spec(dataset) for check in rules.CHECKS)],
     )
     def field_contract(
         context: dg.AssetExecutionContext, raw_files: RawManifest
-    ) -> Iterator[dg.MaterializeResult]:
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult | dg.AssetObservation]:
         # The rate is held against the limit outside the step's body: another limit judges no row again.
         for result in judged(context, raw_files=raw_files):
             if result.asset_key != dataset.key("rejected_rows"):
@@ -101,13 +104,25 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 continue
             verdict = _reject_rate(dataset, result, raw_files.rows)
             yield result._replace(check_results=[verdict])
+            here, blocking = dataset.of(context), []
+            for rule, summary in rules.evaluate_rules(here):
+                yield rule
+                if not rule.passed and rule.severity == dg.AssetCheckSeverity.ERROR:
+                    blocking.append(summary)
+                elif not rule.passed:
+                    context.log.warning(summary)
             if not verdict.passed:
-                problem = _refusal(dataset.of(context), raw_files.rows)
+                problem = _refusal(here, raw_files.rows)
                 if dataset.spec.checks.reject_rate.severity == "error":
-                    raise dg.Failure(
-                        description=f"{problem} The last contract is untouched.", allow_retries=False
-                    )
-                context.log.warning(problem)
+                    blocking.insert(0, problem)
+                else:
+                    context.log.warning(problem)
+            if blocking:
+                problem = "\n".join(blocking)
+                yield _untouched(here, problem)
+                raise dg.Failure(
+                    description=f"{problem}\nThe last contract is untouched.", allow_retries=False
+                )
 
     return field_contract
 
@@ -161,6 +176,7 @@ def _refusal(dataset: Dataset, raw_rows: int) -> str:
     """What is wrong: the first refused rows, as a person would list them."""
     allowed, rows = dataset.spec.checks.reject_rate.max, dataset.table("rejected_rows")
     rejected = rows.num_rows
+    codes = Counter(row["code"] for row in rows.rows(("code",)))
 
     def said(row: Mapping[str, Any]) -> str:
         return str(row["message"]) if dataset.spec.previews else HIDDEN
@@ -174,11 +190,28 @@ def _refusal(dataset: Dataset, raw_rows: int) -> str:
         [
             f"The field contract refuses {rejected:,} of {raw_rows:,} rows ({rejected / raw_rows:.1%}), "
             f"and checks.reject_rate.max allows {allowed:.1%}:",
+            *(f"  {code}: {_rows(count)}" for code, count in codes.most_common()),
+            "The first of them:",
             *shown,
             *([f"  … and {more:,} more in rejected_rows"] if more else []),
-            "Mend the rows in their files, or raise checks.reject_rate.max.",
+            "Correct the rows in their files, or raise checks.reject_rate.max. "
+            f"Everything about them: `rl-assets check --dataset {dataset.name}`.",
         ]
     )
+
+
+def _untouched(dataset: Dataset, problem: str) -> dg.AssetObservation:
+    """What the page of `field_contract` says of a run that stopped before it was replaced."""
+    return dg.AssetObservation(
+        dataset.key("field_contract"),
+        partition=dataset.partition,
+        description="Not replaced: the run was stopped by what rejected_rows holds.",
+        metadata={"why": dg.MetadataValue.text(problem)},
+    )
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _reasons(result: ContractResult) -> dg.TableMetadataValue:

@@ -55,6 +55,10 @@ class Check:
         """Whether nothing is made of the asset after what was found."""
         return not findings.passed and self.severity_in(dataset, findings) == Severity.ERROR
 
+    def summary(self, findings: Findings) -> str:
+        """What a line of the log says of its failure."""
+        return f"the check {self.name} on {self.asset} does not pass: {findings.many}\n{findings.words()}"
+
     def spec(self, dataset: Dataset) -> dg.AssetCheckSpec:
         """The check as Dagster declares it."""
         return dg.AssetCheckSpec(
@@ -107,7 +111,7 @@ def build_check_step(dataset: Dataset, asset: str, checks: Iterable[Check]) -> d
                     findings[check.name] = check.find(here)
                 result = check.result(here, findings[check.name])
                 if not result.passed:
-                    summary = _summary(check, findings[check.name])
+                    summary = check.summary(findings[check.name])
                     context.log.log(_LEVEL[result.severity], summary)
                     if check.blocks(here, findings[check.name]):
                         blocking.append(summary)
@@ -117,7 +121,3 @@ def build_check_step(dataset: Dataset, asset: str, checks: Iterable[Check]) -> d
             raise dg.Failure(description="\n".join(blocking), allow_retries=False)
 
     return evaluate
-
-
-def _summary(check: Check, findings: Findings) -> str:
-    return f"the check {check.name} on {check.asset} does not pass: {findings.many}\n{findings.words()}"
