@@ -12,6 +12,7 @@ from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.fields import column
 from rl_assets.protocol.item import MODALITIES, media_of
 from rl_assets.protocol.media import MediaReference, MediaStore, by_reference
+from rl_assets.protocol.values import fresh
 from rl_assets.workers import threads_of_own
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ _MESSAGE_COLUMNS = ("raw_prompt", "prompt")
 def to_verl(data: DataProto, media: MediaStore | None = None) -> Any:
     """A real `verl.DataProto` of a batch, as verl's own dataset and collate function would have made it.
 
+    What verl writes into a row (its reward managers write into `extra_info`) reaches no other row and not
+    `data`, so that a batch converted later still joins with its prompts (`union`).
+
     Media are what verl makes of them: the bytes stand in their part again, and an image is opened (lazily)
     beside them. `multi_modal_data` is left out: verl reads media from the messages.
 
@@ -37,7 +41,9 @@ def to_verl(data: DataProto, media: MediaStore | None = None) -> Any:
     """
     verl = _verl()
     columns = {
-        key: values.copy() for key, values in data.non_tensor_batch.items() if key != "multi_modal_data"
+        key: values.copy() if key in _MESSAGE_COLUMNS else _unshared(values)
+        for key, values in data.non_tensor_batch.items()
+        if key != "multi_modal_data"
     }
     _rebuild(columns, lambda part: _filled(part, media))
     return verl.DataProto(batch=data.batch, non_tensor_batch=columns, meta_info=dict(data.meta_info))
@@ -109,6 +115,15 @@ def _verl() -> Any:
             "`rl_assets.verl` work without Dagster.",
         ) from error
     return verl
+
+
+def _unshared(values: np.ndarray) -> np.ndarray:
+    """A column whose dicts and lists are new."""
+    copies = values.copy()
+    if copies.dtype == object:
+        for row, value in enumerate(values):
+            copies[row] = fresh(value)
+    return copies
 
 
 def _rebuild(columns: dict[str, np.ndarray], change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -1,17 +1,17 @@
 """The card of a training set: what is in it, where it came from, what was left out and why."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rl_assets import markdown
 from rl_assets.contract import RawManifest
-from rl_assets.rewards.export import LEFT_OUT, Export
+from rl_assets.rewards.export import LEFT_OUT, SPLIT_NAMES, Export
 from rl_assets.store import to_json
 
 CARD = "README.md"
-_SPLIT_NAMES = {"train.parquet": "train", "val.parquet": "validation"}
 
 
 def dataset_card(
@@ -37,7 +37,7 @@ def dataset_card(
     """
     return "\n\n".join(
         [
-            _head(export),
+            _head(name, export),
             f"# {name}",
             *([description] if description else []),
             "RL prompts in verl's row schema. A row's `uid` is that of its rollouts, scores and difficulty; "
@@ -68,9 +68,12 @@ def dataset_card(
     )
 
 
-def _head(export: Export) -> str:
-    files = [{"split": _SPLIT_NAMES[file.name], "path": file.name} for file in export.files]
-    head = {"configs": [{"config_name": "default", "data_files": files}]}
+def _head(name: str, export: Export) -> str:
+    files = [{"split": SPLIT_NAMES[Path(file.name).stem], "path": file.name} for file in export.files]
+    # `datasets` knows what it has in its cache by the names of folder, configuration and files alone, which
+    # would be those of every other dataset and of the build before.
+    config = f"{name}-{export.digest}"
+    head = {"configs": [{"config_name": config, "default": True, "data_files": files}]}
     return f"---\n{yaml.safe_dump(head, sort_keys=False)}---"
 
 

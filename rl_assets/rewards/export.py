@@ -18,6 +18,8 @@ from rl_assets.rewards.media import MediaWriter
 from rl_assets.store import Table, TableWriter, digest_file, digest_json, to_json
 
 LEFT_OUT = "left_out.parquet"
+SPLIT_NAMES = {"train": "train", "val": "validation"}
+"""What every loader of `datasets` calls a split: it finds `val.parquet` under this name by itself."""
 SAVED = "datasets"
 """The form that `datasets.load_from_disk` reads."""
 
@@ -226,7 +228,7 @@ def _save_to_disk(folder: Path, names: Sequence[str]) -> list[ExportedFile]:
     from datasets import Dataset, DatasetDict, NamedSplit, disable_progress_bars
 
     disable_progress_bars()
-    splits = {Path(name).stem: str(folder / name) for name in names}
+    splits = {SPLIT_NAMES[Path(name).stem]: str(folder / name) for name in names}
     with TemporaryDirectory(dir=folder) as cache:
         data = DatasetDict(
             {

@@ -112,7 +112,7 @@ def test_left_out_prompts_have_their_reason_and_place(tmp_path: Path) -> None:
             "split": "train",
             "data_source": "openai/gsm8k",
             "reason": "duplicate",
-            "detail": "same prompt as data/toy/train.jsonl, row 0",
+            "detail": "copy of data/toy/train.jsonl, row 0",
             "source_file": "data/toy/train.jsonl",
             "source_row": 1,
         }
@@ -213,17 +213,34 @@ def test_openrlhf_gets_a_label_that_is_text(tmp_path: Path) -> None:
     assert loaded(folder, "openrlhf/val.parquet")[0]["label"] == '{"target":["a"]}'
 
 
+def test_the_folder_loads_as_this_dataset_of_this_build(tmp_path: Path) -> None:
+    """Two datasets and a rebuild, with one cache: `datasets` knows what it has by names."""
+    import datasets
+
+    built = [("one", "4"), ("two", "5"), ("one", "6"), ("one", "4")]
+    for name, truth in built:
+        root = tmp_path / name
+        root.mkdir(exist_ok=True)
+        made, folder = export(root, fitting(0, truth), fitting(1, truth, split="val"))
+        card = dataset_card(name, made, description=None, raw=RawManifest(files=[]), counts={}, rejects={})
+        (folder / "README.md").write_text(card)
+        both = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+        found = {split: [row["reward_model"]["ground_truth"] for row in rows] for split, rows in both.items()}
+        assert found == {"train": [truth], "validation": [truth]}
+
+
 def test_datasets_loads_the_saved_form_from_disk(tmp_path: Path) -> None:
     import datasets
 
     made, folder = export(tmp_path, fitting(0), fitting(1), fitting(2, split="val"), forms=["datasets"])
     saved = datasets.load_from_disk(str(folder / "datasets"))
     assert {split: list(part) for split, part in saved.items()} == {
-        split: loaded(folder, f"{split}.parquet") for split in ("train", "val")
+        split: loaded(folder, f"{name}.parquet")
+        for split, name in (("train", "train"), ("validation", "val"))
     }
     assert {file.name: file.rows for file in made.forms if file.rows} == {
         "datasets/train/data-00000-of-00001.arrow": 2,
-        "datasets/val/data-00000-of-00001.arrow": 1,
+        "datasets/validation/data-00000-of-00001.arrow": 1,
     }
     again, _ = export(tmp_path, fitting(0), fitting(1), fitting(2, split="val"), forms=["datasets"])
     assert again.digest == made.digest

@@ -175,6 +175,21 @@ def test_what_a_manager_writes_reaches_no_other_row_and_not_the_shard(tokenizer:
     assert shard.non_tensor_batch["extra_info"][0] == {"index": 0}
 
 
+def test_a_rollout_joins_with_its_prompts_after_it_was_scored(tokenizer: Any) -> None:
+    shard = rollout(tokenizer)
+    columns = ("data_source", "reward_model", "extra_info")
+    one = DataProto.from_dict(
+        tensors={"dummy_tensor": torch.zeros(1, 1)},
+        non_tensors={key: shard.non_tensor_batch[key][:1] for key in columns},
+    )
+    prompts = one.repeat(len(SAMPLES))
+    shard.non_tensor_batch.update(prompts.non_tensor_batch)
+    NaiveRewardManager(tokenizer, 0, compute_score)(to_verl(shard))
+    batch = to_verl(prompts).union(to_verl(shard))
+    assert len(batch) == len(SAMPLES)
+    assert list(batch.non_tensor_batch["extra_info"]) == [{"index": 0}] * len(SAMPLES)
+
+
 def test_the_table_of_scores_says_what_the_managers_say(tokenizer: Any, tmp_path: Path) -> None:
     ref = write_shard(tmp_path / "rollouts", "train-00000-of-00001", rollout(tokenizer))
     inputs = build_reward_inputs(
