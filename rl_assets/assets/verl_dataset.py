@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 NAME = "verl_dataset"
 DESCRIPTION = """\
 `train.parquet` and `val.parquet` in verl's row schema, which verl's own `RLHFDataset` loads with nothing
-dropped and every value as the raw file had it; `left_out.parquet`, the prompts that were not taken, each with
-its reason; and `README.md`, the dataset's card. They lie in the folder `verl_dataset` beside this manifest.
+dropped and every value as the raw file had it, media with their bytes; `left_out.parquet`, the prompts that
+were not taken, each with its reason; and `README.md`, the dataset's card. They are in the folder
+`verl_dataset` beside this manifest.
 
 Exact copies, and train prompts that are also in validation, are always left out; `curation` says what else
 the prompts are chosen by."""

@@ -16,7 +16,8 @@ from rl_assets.checks.findings import Findings, shown
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
 from rl_assets.prompts.media_source import has_media
 from rl_assets.rewards.exact import json_text, numbers_as_text
-from rl_assets.rewards.verl_reader import OWN_SETTINGS, DroppedError, VerlReader
+from rl_assets.rewards.media import is_text
+from rl_assets.rewards.verl_reader import DroppedError, VerlReader
 from rl_assets.store import Table, digest_bytes, is_local
 
 if TYPE_CHECKING:
@@ -64,9 +65,12 @@ def _loads_whole(dataset: Dataset) -> Findings:
     return findings
 
 
-def _is_measured_again(row: Mapping[str, Any]) -> bool:
-    """Whether verl may make another prompt of a row than the length gate made, or none."""
-    return has_media(row) or any(row.get(name) is not None for name in OWN_SETTINGS)
+def _is_measured_again(row: dict[str, Any]) -> bool:
+    """Whether verl may make another prompt of a row than the length gate made, or none: a row with media, or
+    with tools or template arguments of its own, which verl does not read."""
+    if not is_text(row) and has_media(row):
+        return True
+    return row.get("tools") is not None or row.get("chat_template_kwargs") is not None
 
 
 def _fits(record: Mapping[str, Any], length: "int | DroppedError", limit: int, findings: Findings) -> None:

@@ -101,10 +101,10 @@ class MediaWriter:
         Raises:
             InputError: a medium is not there any more, or has no form that can be written.
         """
+        if is_text(row):
+            return row
         media = {modality: items for modality, name in COLUMN_OF.items() if (items := row.get(name))}
         listed = any(type(message.get("content")) is list for message in row["prompt"])
-        if not media and not listed:
-            return row
         try:
             if not listed and not _has_other_marks(row["prompt"], media):
                 return row | {
@@ -189,6 +189,20 @@ class MediaWriter:
         data = as_seen(_read(medium))
         self.num_bytes += len(data)
         return data
+
+
+def is_text(row: Row) -> bool:
+    """Whether a row has no media, and no content that is a list of parts.
+
+    It is asked of every row, so it is quick.
+    """
+    for name in MEDIA_COLUMNS:
+        if row.get(name):
+            return False
+    for message in row["prompt"]:  # noqa: SIM110 (a generator takes most of the time)
+        if type(message.get("content")) is list:
+            return False
+    return True
 
 
 def _has_other_marks(messages: Sequence[Mapping[str, Any]], media: Collection[str]) -> bool:

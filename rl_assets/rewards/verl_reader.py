@@ -33,8 +33,6 @@ Messages = list[dict[str, Any]]
 _PLACEHOLDER = re.compile("(<image>|<video>|<audio>)")
 _VISION_KEYS = frozenset({"image", "image_url", "video"})
 _VISION_TYPES = frozenset({"image", "image_url", "video"})
-OWN_SETTINGS = ("tools", "chat_template_kwargs")
-"""Columns of a row that its prompt here is rendered with, and that verl does not read."""
 
 
 class DroppedError(ValueError):
