@@ -370,14 +370,16 @@ class CustomRewardFunctionSpec(_Spec):
 
     path: PathText | None = None
     """Python file (relative to the project's top folder), or `pkg://` and a module's name; null takes the
-    built-in scorers. The code is run, in processes of its own."""
+    built-in scorers. The code is run, in processes of its own, as Python runs a file: helpers beside it can
+    be imported, and a change of one makes the scores stale. What a call starts ends with its process."""
 
     name: Column = "compute_score"
     """The function there. It is called with `data_source`, `solution_str`, `ground_truth` and `extra_info`
     and returns a number, or a dict with `score`."""
 
     reward_kwargs: dict[str, Plain] = Field({})
-    """Further keyword arguments of every call."""
+    """Further keyword arguments of every call. Their texts, at any depth, are replaced by the argument's name
+    wherever a result, an error or a printed line of the function holds them."""
 
 
 class RewardSpec(_Spec):

@@ -111,8 +111,8 @@ def _compare_constants(one: Any, other: Any) -> bool | None:
             return None
         if expression.has(sympy.zoo, sympy.nan):  # a time of day, say: 12:00 is no 12 divided by 0
             return False
-    if one == other:
-        return True
+    if one == other or (one.is_Rational and other.is_Rational):
+        return bool(one == other)
     difference, size = (abs(value.evalf(15, maxn=2 * _DIGITS)) for value in (one - other, other))
     if not (difference.is_Float or difference.is_zero) or not (size.is_Float or size.is_zero):
         return None  # infinite, or beyond what can be evaluated
