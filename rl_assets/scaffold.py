@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import yaml
+
 from rl_assets.contract import ContractOptions, RawFile, RawManifest, scan_files
 from rl_assets.contract.files import is_url
 from rl_assets.contract.find import leads_out
@@ -21,6 +23,7 @@ _VAL = re.compile(r"(?:^|[^a-z])(?:test|val|valid|validation|eval|dev)(?:[^a-z]|
 _PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction", "query", "input")
 _SOURCES = ("data_source", "source", "dataset", "task", "domain", "subset")
 _MEDIA = {"image": ("images", "image"), "video": ("videos", "video"), "audio": ("audios", "audio")}
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 DEFAULT_POLICY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
@@ -93,7 +96,7 @@ def draft_dataset(
             *_media(columns),
             *_healing(columns),
             *(_first_run() if small else ()),
-            _policy(policy, root),
+            _policy(policy, root, any(name in columns for names in _MEDIA.values() for name in names)),
         ],
     )
 
@@ -109,7 +112,7 @@ def yaml_text(draft: Draft) -> str:
         "type: rl_assets.DataToRollout",
         "",
         "attributes:",
-        f"  dataset: {draft.name}",
+        f"  dataset: {_written(draft.name)}",
         "",
         "  # A verl `data:` block can be pasted here.",
         "  data:",
@@ -176,12 +179,18 @@ def _setting(key: str, value: Any) -> list[str]:
         return [f"    {key}:", *(f"      - {json.dumps(item, ensure_ascii=False)}" for item in value)]
     if isinstance(value, list):
         value = value[0] if value else []
+    return [f"    {key}: {_written(value)}"]
+
+
+def _written(value: Any) -> str:
+    """A value as YAML has it; a text that would be read as something else is quoted."""
     plain = (
         isinstance(value, str)
         and re.fullmatch(r"[A-Za-z_./][\w./*-]*", value)
         and value.lower() not in _WORDS
+        and yaml.safe_load(value) == value
     )
-    return [f"    {key}: {value if plain else json.dumps(value, ensure_ascii=False)}"]
+    return value if plain else json.dumps(value, ensure_ascii=False)
 
 
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."}
@@ -191,7 +200,7 @@ def _name(place: str) -> str:
     """The name of the folder, or of the only file."""
     path = PurePosixPath(place.rstrip("/"))
     word = path.parent.name if re.search(r"[*?\[]", path.name) else path.name.split(".")[0]
-    return re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_") or "my_data"
+    return re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_")[:100] or "my_data"
 
 
 def _sample(file: RawFile, root: Path) -> Iterator[dict[str, Any]]:
@@ -309,12 +318,20 @@ def _first_run() -> Iterator[Guess]:
         yield Guess(f"data.{key}", value, "no GPU here: the first run takes minutes")
 
 
-def _policy(policy: str | None, root: Path) -> Guess:
+def _policy(policy: str | None, root: Path, media: bool) -> Guess:
+    """A policy that is there, before one of the hub; one that reads media where the rows have any."""
     if policy is not None:
         return Guess("policy.path", policy, "as given")
     found = sorted(path.parent for path in (root / "data/policies").glob("*/config.json"))
-    if len(found) == 1:
-        return Guess("policy.path", found[0].relative_to(root).as_posix(), "the only one under data/policies")
+    reading = [folder for folder in found if any((folder / name).is_file() for name in _PROCESSORS)]
+    fitting = reading if media else [folder for folder in found if folder not in reading] or found
+    if chosen := next(iter(fitting or found), None):
+        others = ", ".join(folder.name for folder in found if folder != chosen)
+        why = f"under data/policies; others there: {others}" if others else "the only one under data/policies"
+        if media:
+            why += "; it reads media" if fitting else "; it reads no media, and the rows have some"
+        sure = not others and bool(fitting)
+        return Guess("policy.path", chosen.relative_to(root).as_posix(), why, sure)
     return Guess("policy.path", DEFAULT_POLICY, "none given: a small one from the hub", sure=False)
 
 

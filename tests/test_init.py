@@ -212,3 +212,31 @@ def test_json_texts_survive_as_yaml(root: Path) -> None:
     """The writer leans on JSON being YAML."""
     for value in ("a b", "é", '"', ["x", "y: z"], True, 3):
         assert yaml.safe_load(f"key: {json.dumps(value, ensure_ascii=False)}") == {"key": value}
+
+
+NAMES = ["2026_01", "123", "on", "null", "0x1f", "1e5", "no", "True", "0o17", "1_000", "y", "x" * 100]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_looks_like_something_else_is_quoted(root: Path, name: str) -> None:
+    write_jsonl(root / f"data/{name}/rows.jsonl", [problem(0)])
+    found = draft_dataset(f"data/{name}", root)
+    assert (found.name, spec(found).dataset) == (name, name)
+
+
+@pytest.mark.parametrize("folder", ["2026-01", "my data.v2 (copy)", "ü", "a/b", "'", "x" * 200])
+def test_any_folder_makes_a_yaml_that_loads(root: Path, folder: str) -> None:
+    write_jsonl(root / "data" / folder / "rows.jsonl", [problem(0)])
+    made = spec(draft_dataset(f"data/{folder}", root))
+    assert made.data.train_paths == [f"data/{folder}/rows.jsonl"]
+
+
+def test_of_several_policies_one_that_is_there_and_reads_what_the_rows_have(root: Path) -> None:
+    for name, file in (("a_text", "tokenizer.json"), ("b_vision", "preprocessor_config.json")):
+        (root / "data/policies" / name).mkdir(parents=True)
+        for one in ("config.json", file):
+            (root / "data/policies" / name / one).write_text("{}")
+    assert draft(root, [problem(0)]).settings("policy")["path"] == "data/policies/a_text"
+    images = draft(root, [problem(0, images=["a.png"])])
+    assert images.settings("policy")["path"] == "data/policies/b_vision"
+    assert "others there: a_text" in next(one.why for one in images.guesses if one.key == "policy.path")

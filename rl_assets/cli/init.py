@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rl_assets.lint import Report
     from rl_assets.scaffold import Draft
 
-_SHOWN_CODES = 5
 _DEFAULTS = {
     "data.prompt_key": "prompt",
     "data.reward_fn_key": "data_source",
@@ -114,6 +113,6 @@ def _print_verdict(console: Console, report: "Report") -> None:
     """How many rows the contract takes under these settings, and what it has against the others."""
     console.print(f"\n{counted(report.accepted, report.total)} with these settings")
     if report.rejected:
-        print_remedies(console, Counter(issue.code for issue in report.rejected).most_common(_SHOWN_CODES))
+        print_remedies(console, Counter(issue.code for issue in report.rejected).most_common())
     if not report.accepted:
-        console.print("[red]nothing would be accepted[/]: mend the rows, or correct the settings")
+        console.print("[red]nothing would be accepted[/]: correct the rows, or the settings")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
+from rl_assets.contract.scorers import KNOWN_SOURCES, SOURCE_PREFIX
+
 Stage = Literal["read", "contract", "render"]
 Severity = Literal["error", "warning"]
 
@@ -290,8 +292,10 @@ _TABLE = (
     _error(
         "data_source.unknown",
         "No built-in scorer knows this data_source, so its responses could not be scored.",
-        "Correct the name, or list it in `contract.known_data_sources` of the YAML (for the linter: "
-        "`--known-data-source`).",
+        "Correct the name, name a scorer of your own in `reward.custom_reward_function`, or list the source "
+        "in `contract.known_data_sources` where its responses are scored elsewhere (for the linter: "
+        f"`--known-data-source`). Built-in scorers read {', '.join(KNOWN_SOURCES)} and names that begin with "
+        f"{SOURCE_PREFIX}.",
         adjustable=True,
     ),
     _error(

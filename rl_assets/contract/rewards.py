@@ -13,7 +13,9 @@ def check_data_source(source: Any, draft: Draft) -> str:
         draft.add("data_source.missing", "data_source", f"found {describe(source)}, expected a name")
         return ""
     if not draft.options.knows_source(source):
-        draft.add("data_source.unknown", "data_source", f"found {quote(source)}, which no scorer reads")
+        close = scorers.similar_source(source)
+        hint = f"; did you mean {close}?" if close else ""
+        draft.add("data_source.unknown", "data_source", f"found {quote(source)}, which no scorer reads{hint}")
     return source
 
 

@@ -6,6 +6,8 @@ ground truth of another type than it reads mostly returns 0 without a word.
 
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -61,6 +63,8 @@ _SOURCES: dict[str, str] = {
     ),
 }
 _FAMILIES = {source: family for family, sources in _SOURCES.items() for source in sources.split()}
+KNOWN_SOURCES = tuple(_FAMILIES)
+"""The data_sources that verl's built-in scorers read, `aime…` aside."""
 _TRUTHS: dict[str, Check] = {
     "gsm8k": _text,
     "math": _text,
@@ -70,6 +74,16 @@ _TRUTHS: dict[str, Check] = {
     "geo3k": _text,
     "search_r1": _search_targets,
 }
+
+
+@lru_cache(1024)
+def similar_source(source: str) -> str | None:
+    """The known data_source that was probably meant, such as `openai/gsm8k` for `gsm8k`; None without one."""
+    word = source.lower()
+    for known in _FAMILIES:
+        if known.lower() == word or known.lower().rpartition("/")[2] == word:
+            return known
+    return next(iter(get_close_matches(source, _FAMILIES, n=1, cutoff=0.7)), None)
 
 
 def scorer_family(source: str) -> str | None:

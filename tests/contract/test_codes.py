@@ -11,6 +11,7 @@ import rl_assets
 from rl_assets.cli.codes import codes_page
 from rl_assets.contract import CODES, ContractOptions, Finding
 from rl_assets.contract.codes import by_gravity
+from rl_assets.contract.scorers import KNOWN_SOURCES, similar_source
 from rl_assets.errors import InputError
 from rl_assets.spec import DataToRolloutSpec
 from tests.conftest import ROOT
@@ -121,3 +122,24 @@ def test_severities_can_be_chosen_for_some_codes(tmp_path: Path) -> None:
 def test_other_severities_are_refused(severities: dict[str, str], says: str) -> None:
     with pytest.raises(InputError, match=re.escape(says)):
         ContractOptions(severities=severities)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("gsm8k", "openai/gsm8k"),
+        ("GSM8K", "openai/gsm8k"),
+        ("openai/gsm8", "openai/gsm8k"),
+        ("geometry3k", "hiyouga/geometry3k"),
+        ("MATH-500", "HuggingFaceH4/MATH-500"),
+        ("my_own_task", None),
+    ],
+)
+def test_an_unknown_source_is_told_which_was_probably_meant(written: str, meant: str | None) -> None:
+    assert similar_source(written) == meant
+
+
+def test_the_remedy_for_an_unknown_source_lists_the_known_ones_and_the_other_way() -> None:
+    remedy = CODES["data_source.unknown"].remedy
+    assert all(source in remedy for source in KNOWN_SOURCES)
+    assert "reward.custom_reward_function" in remedy
