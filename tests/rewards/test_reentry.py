@@ -23,7 +23,7 @@ def test_a_training_set_comes_back_in(tmp_path: Path) -> None:
         fitting(n, extra_info=json.dumps(info), extra_columns=json.dumps(own))
         for n, (info, own) in enumerate(zip(INFOS, OWN, strict=True))
     ]
-    _, folder = export(tmp_path, *rows)
+    export(tmp_path, *rows)
     manifest = scan_files("verl_dataset/train.parquet", root=tmp_path)
     assert manifest.rows == len(rows)
     out = tmp_path / "out"
