@@ -9,10 +9,12 @@ import dagster as dg
 from rl_assets.assets.dataset import Dataset, device_retries, refusals
 from rl_assets.assets.display import PREVIEW_ROWS, histogram, last_message
 from rl_assets.assets.proto_shards import shard_metadata
+from rl_assets.assets.sources import Source
 from rl_assets.assets.unchanged import step
 from rl_assets.contract import SPLITS
 from rl_assets.protocol import MediaStore
 from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.store import read_manifest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -66,11 +68,18 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
         dataset: Dataset, context: dg.AssetExecutionContext, proto_shards: ShardManifest
     ) -> dg.MaterializeResult[ShardManifest]:
         from rl_assets.protocol import read_shard
+        from rl_assets.rollout.fingerprint import policy_folder
         from rl_assets.rollout.shards import roll_out_shards
+        from rl_assets.rollout.vocabulary import read_vocabulary
 
         with refusals(), device_retries():
             renderer = dataset.renderer()
             renderer.stamp.require(proto_shards.stamps, f"{dataset.name}/proto_shards")
+            vocabulary = read_vocabulary(
+                policy_folder(dataset.policy), renderer.tokenizer, spec.data.apply_chat_template_kwargs
+            )
+            for remark in vocabulary.remarks():
+                context.log.warning(f"rollouts: {remark}")
             result = roll_out_shards(
                 proto_shards,
                 dataset.storage / "proto_shards",
@@ -80,6 +89,8 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                     **spec.policy.model_dump(exclude={"path"}),
                     "trust_remote_code": spec.data.trust_remote_code,
                 },
+                fingerprint=read_manifest(Source, dataset.storage / "policy.json").digest,
+                vocabulary=vocabulary,
                 sampling={split: dataset.sampling(split) for split in SPLITS},
                 prompt_length=spec.data.max_prompt_length,
                 response_length=spec.data.max_response_length,
@@ -102,6 +113,7 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                 "tokens_per_second": round(stats.tokens_per_second, 1),
                 "peak_memory_bytes": stats.peak_memory,
                 "policy_fingerprint": manifest.stamps["policy"],
+                "a_response_ends_at": vocabulary.ends(),
             },
         )
 

@@ -6,6 +6,9 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
 from rl_assets.checks.findings import Findings, place
 
+_ROUNDING = 1e-3
+"""A log-probability is at most 0, but for the rounding of a sum over the vocabulary."""
+
 if TYPE_CHECKING:
     import torch
 
@@ -92,6 +95,8 @@ def _check_rows(data: "DataProto", prompts: dict[str, list[int]], findings: Find
     import torch
 
     batch, eos = data.batch, torch.as_tensor(data.meta_info["eos_token_id"]).reshape(-1)
+    blocked = torch.tensor(data.meta_info.get("blocked_token_ids", []), dtype=torch.long)
+    by_length = torch.tensor([reason == "length" for reason in data.non_tensor_batch["finish_reason"]])
     width = batch["prompts"].shape[1]
     prompt_mask, response_mask = batch["attention_mask"][:, :width], batch["attention_mask"][:, width:]
     is_eos = torch.isin(batch["responses"], eos).long()
@@ -102,7 +107,12 @@ def _check_rows(data: "DataProto", prompts: dict[str, list[int]], findings: Find
         "`response_mask` differs from the mask over the response": (
             batch["response_mask"] == response_mask
         ).all(-1),
-        "the response goes on after its first EOS": (response_mask <= through_first_eos).all(-1),
+        "the response goes on after a token that ends it": (response_mask <= through_first_eos).all(-1),
+        "the response holds an id without a token, or one that stands for media": ~torch.isin(
+            batch["responses"].where(response_mask.bool(), batch["prompts"].new_tensor(-1)), blocked
+        ).any(-1),
+        "`finish_reason` is length, and a token ended the response": ~by_length | ~is_eos.bool().any(-1),
+        **_log_prob_rules(data, response_mask.bool()),
         "`input_ids` is not prompts then responses": (
             batch["input_ids"] == torch.cat([batch["prompts"], batch["responses"]], -1)
         ).all(-1),
@@ -114,6 +124,17 @@ def _check_rows(data: "DataProto", prompts: dict[str, list[int]], findings: Find
     for index, uid in enumerate(data.non_tensor_batch["uid"]):
         if batch["prompts"][index][prompt_mask[index].bool()].tolist() != list(prompts.get(uid, [])):
             findings.fail("the prompt is not the one that was measured", place(data, index))
+
+
+def _log_prob_rules(data: "DataProto", made: "torch.Tensor") -> dict[str, "torch.Tensor"]:
+    """Rules on the log-probabilities of generated tokens, (rows,) each."""
+    names = [name for name in ("rollout_log_probs", "raw_log_probs") if name in data.batch.keys()]  # noqa: SIM118
+    return {
+        f"`{name}` is no log-probability (NaN, infinite or above 0)": (
+            (data.batch[name].isfinite() & (data.batch[name] <= _ROUNDING)) | ~made
+        ).all(-1)
+        for name in names
+    }
 
 
 def _position_rules(data: "DataProto", width: int) -> dict[str, "torch.Tensor"]:
@@ -163,7 +184,8 @@ CHECKS = [
         "tensor_rules",
         "The rollouts are tensors as verl's trainer expects them: its shapes and dtypes; prompts padded on "
         "the left and equal to the ids that were measured; responses padded on the right, with nothing after "
-        "the first end-of-text token; masks and positions that follow. The table has each shard.",
+        "the first token that ends a turn, and no id that has no token or stands for media; "
+        "log-probabilities that are numbers; masks and positions that follow. The table has each shard.",
         _rollouts,
     ),
 ]

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ _PREFILL_TOKENS = {"cpu": 256, "cuda": 16384}
 _CACHE_SHARE = {"cpu": 0.25, "cuda": 0.6}
 
 OnFinish = Callable[[Prompt, int, Response], None]
+OnTokens = Callable[[int], None]
 
 
 @dataclass(eq=False)
@@ -93,19 +95,26 @@ class Decoder:
         self._active: list[_Sample] = []
         self._cache: BatchCache | None = None
         self._on_finish: OnFinish = lambda *_: None
+        self._on_tokens: OnTokens = lambda _: None
 
     @torch.inference_mode()
-    def run(self, wanted: Sequence[tuple[Prompt, Sequence[int]]], on_finish: OnFinish) -> None:
+    def run(
+        self,
+        wanted: Sequence[tuple[Prompt, Sequence[int]]],
+        on_finish: OnFinish,
+        on_tokens: OnTokens = lambda _: None,
+    ) -> None:
         """Make responses.
 
         Args:
             wanted: prompts, each with the indexes of the samples to make.
             on_finish: called with (prompt, sample index, response) as each is finished.
+            on_tokens: called after every step with the number of tokens that it made.
 
         Raises:
-            InputError: the device cannot hold even one row.
+            InputError: the device cannot hold even one row, or the policy's logits are not finite.
         """
-        self._on_finish = on_finish
+        self._on_finish, self._on_tokens = on_finish, on_tokens
         for prompt, indexes in sorted(wanted, key=lambda each: -len(each[0].ids)):
             samples = [_Sample(prompt, i, row_key(self._sampling.seed, prompt.uid, i)) for i in indexes]
             if prompt.limit == 0:
@@ -250,7 +259,10 @@ class Decoder:
         keys = step_keys([sample.key for sample in samples], [len(sample.token_ids) for sample in samples])
         drawn = [part.tolist() for part in self._sampler(logits, keys)]
         unfinished = []
+        self._on_tokens(len(samples))
         for sample, token, log_prob, raw_log_prob in zip(samples, *drawn, strict=True):
+            if not isfinite(raw_log_prob):
+                raise self._not_finite(sample)
             sample.token_ids.append(token)
             sample.log_probs.append(log_prob)
             sample.raw_log_probs.append(raw_log_prob)
@@ -260,6 +272,18 @@ class Decoder:
             else:
                 unfinished.append(sample)
         return unfinished
+
+    def _not_finite(self, sample: _Sample) -> InputError:
+        """One NaN or infinity among a row's logits makes the log-probability of every token NaN."""
+        return InputError(
+            file=self._policy.folder,
+            field="policy.path",
+            found=f"logits that are not finite (NaN or infinite) after {len(sample.token_ids)} tokens of the "
+            f"response to uid {sample.prompt.uid!r}",
+            expected="numbers, of which a token can be drawn",
+            remedy="Look at the weights for NaN: training may have diverged before this checkpoint. Where "
+            "they are sound, `policy.dtype: float32` rules out an overflow of the dtype.",
+        )
 
     def _finish(self, sample: _Sample, reason: str) -> None:
         response = Response(sample.token_ids, sample.log_probs, sample.raw_log_probs, reason)

@@ -99,13 +99,15 @@ def generate_rollouts(
         non-tensor column of the prompts is there, repeated; dicts and lists are copied, so that a scorer
         may write to one row's without touching its siblings'. Added are `sample_index` (int),
         `finish_reason` (``stop`` or ``length``) and `response_length` (tokens, int). `meta_info` holds
-        that of the prompts, `eos_token_id`, `pad_token_id`, `sampling` and `policy_fingerprint`.
+        that of the prompts, `eos_token_id`, `pad_token_id`, `blocked_token_ids` (ids that are never sampled),
+        `sampling` and `policy_fingerprint`.
 
     The first response that a policy gives is checked against a plain forward pass over its row. Where they
     differ, `log` is warned, and all tokens come from plain passes.
 
     Raises:
-        InputError: prompts, parameters or policy do not fit together, raised before a token is made.
+        InputError: prompts, parameters or policy do not fit together, raised before a token is made; or the
+            policy's logits are not finite, or its files change, while it answers.
     """
     columns = prompts.non_tensor_batch
     rows = len(next(iter(columns.values()))) if columns else 0
@@ -130,6 +132,7 @@ def generate_rollouts(
             **prompts.meta_info,
             "eos_token_id": list(policy.eos_token_ids),
             "pad_token_id": policy.pad_token_id,
+            "blocked_token_ids": list(policy.blocked_token_ids),
             "sampling": sampling.as_dict(),
             "policy_fingerprint": policy.fingerprint,
         },
@@ -152,7 +155,7 @@ def _check_fit(policy: Policy, prompts: Sequence[Prompt]) -> None:
                 found=f"a token id outside of the vocabulary of {policy.vocab_size} for uid {prompt.uid!r}",
                 remedy="Render the prompts with the tokenizer of this policy.",
             )
-        placeholders = sum(token in policy.blocked_token_ids for token in prompt.ids)
+        placeholders = sum(token in policy.placeholder_token_ids for token in prompt.ids)
         if bool(placeholders) != bool(prompt.media):
             raise InputError(
                 field="multi_modal_inputs",
@@ -173,7 +176,11 @@ def _responses(
     stats: RolloutStats,
 ) -> dict[tuple[str, int], Response]:
     """Every (uid, sample index)'s response, from the journal where it is there, else made now."""
-    context = {"fingerprint": policy.fingerprint, "dtype": str(policy.dtype)}
+    context = {
+        "fingerprint": policy.fingerprint,
+        "dtype": str(policy.dtype),
+        "vocabulary": policy.vocabulary.digest,
+    }
     keys = {prompt.uid: response_keys(prompt, sampling, context) for prompt in prompts}
     made: dict[tuple[str, int], Response] = {}
     if journal is not None:
@@ -188,6 +195,7 @@ def _responses(
             if not agrees(policy, prompt, response, log):
                 raise _Disagreement
             policy.verified = True
+        policy.files.require_same()  # weights may still be read from the files as they are used
         made[prompt.uid, index] = response
         if journal is not None:
             journal.add(keys[prompt.uid][index], response)
@@ -195,7 +203,7 @@ def _responses(
 
     def decode(kind: type[Decoder]) -> None:
         wanted = [(p, [i for i in range(sampling.n) if (p.uid, i) not in made]) for p in prompts]
-        kind(policy, sampling, max_batch_size=max_batch_size, log=log).run(wanted, finish)
+        kind(policy, sampling, max_batch_size=max_batch_size, log=log).run(wanted, finish, report.drew)
 
     try:
         decode(PlainDecoder if policy.plain else Decoder)
@@ -223,21 +231,32 @@ class _Report:
 
     def __init__(self, log: Log, total: int, reused: int) -> None:
         self.tokens = 0
+        """Of finished responses."""
         self._log, self._total, self._reused = log, total, reused
-        self._made = 0
-        self._truncated = 0
+        self._made = self._drawn = self._truncated = 0
         self._start = self._last = time.monotonic()
 
-    def add(self, response: Response) -> None:
-        self.tokens += len(response.token_ids)
-        self._made += 1
-        self._truncated += response.finish_reason == "length"
+    def drew(self, tokens: int) -> None:
+        """Count tokens as they are drawn, and say how far it is every few seconds."""
+        self._drawn += tokens
         now = time.monotonic()
         if now - self._last >= _LOG_EVERY:
             self._last = now
-            took = now - self._start
-            left = (self._total - self._reused - self._made) * took / self._made
-            self._log(f"{self._counted()}, {self.tokens / took:,.0f} tokens/s, {clock(left)} left")
+            rate = self._drawn / (now - self._start)
+            self._log(f"{self._counted()}, {rate:,.0f} tokens/s{self._left(rate)}")
+
+    def _left(self, rate: float) -> str:
+        """The time left, if the others become as long as those that are finished."""
+        if not self._made:
+            return ""
+        to_come = (self._total - self._reused) * self.tokens / self._made - self._drawn
+        return f", about {clock(max(to_come, 0) / rate)} left"
+
+    def add(self, response: Response) -> None:
+        """Count a finished response."""
+        self.tokens += len(response.token_ids)
+        self._made += 1
+        self._truncated += response.finish_reason == "length"
 
     def close(self) -> float:
         """Log the summary; returns the seconds it took."""

@@ -3,9 +3,12 @@
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from rl_assets.errors import InputError, first_line
+from rl_assets.rollout.not_whole import refuse_adapter, refuse_missing_weights, without
 from rl_assets.store import digest_file, digest_json
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -69,38 +72,114 @@ def policy_fingerprint(path: str | Path) -> str:
     """Digest (32 hex digits) of a policy's config, weights, tokenizer and template files.
 
     It depends on the files' names within the folder and their bytes, not on where the folder lies. Bytes
-    of an unchanged file (same path, inode, size and modification time) are read once per process.
+    of an unchanged file (same path, inode, size and times) are read once per process.
 
     Raises:
         InputError: the folder is missing, or holds no config.json or no weights.
     """
-    return digest_json(file_digests(policy_files(policy_folder(path))))
+    return PolicyFiles.read(policy_folder(path)).fingerprint
+
+
+_Mark = tuple[int, int, int, int] | None
+
+
+@dataclass(eq=False)
+class PolicyFiles:
+    """A policy's files as they were when they were digested.
+
+    Attributes:
+        folder: where they are.
+        fingerprint: their digest, see `policy_fingerprint`.
+        marks: by file, what changes when it is written or replaced: inode, size, and times.
+    """
+
+    folder: Path
+    fingerprint: str
+    marks: dict[Path, _Mark]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Digest the files.
+
+        Raises:
+            InputError: the folder holds no config.json or no weights, or a file changes meanwhile.
+        """
+        files = policy_files(folder)
+        marks = {file: _mark(file) for file in files.values()}
+        made = cls(folder, digest_json(file_digests(files)), marks)
+        if made.marks != {file: _mark(file) for file in marks}:
+            raise made.changed("while it was read")
+        return made
+
+    def require_untouched(self) -> None:
+        """Refuse files of which one was added, replaced or written to since.
+
+        Raises:
+            InputError: it was, be it with the same bytes.
+        """
+        if self.marks != {file: _mark(file) for file in policy_files(self.folder).values()}:
+            raise self.changed("while it was loaded")
+
+    def require_same(self) -> None:
+        """Refuse files that hold something else now. They are read again only where one was touched.
+
+        Raises:
+            InputError: they do, or one is gone.
+        """
+        if all(_mark(file) == mark for file, mark in self.marks.items()):
+            return
+        now = PolicyFiles.read(self.folder)
+        if now.fingerprint != self.fingerprint:
+            raise self.changed("while it answered")
+        self.marks = now.marks
+
+    def changed(self, when: str) -> InputError:
+        """The policy is not the one that it was."""
+        return InputError(
+            file=self.folder,
+            field="policy.path",
+            found=f"files that changed {when}",
+            expected=f"the policy of fingerprint {self.fingerprint} from the beginning of a run to its end",
+            remedy="Run again when nothing writes there; give each checkpoint a folder of its own.",
+        )
+
+
+def other_policy(path: Path | str, found: str, expected: str | None) -> InputError:
+    """The policy at `path` is another than the one that a run was begun for."""
+    return InputError(
+        file=str(path),
+        field="policy.path",
+        found=f"a policy of fingerprint {found}",
+        expected=f"{expected}, which the run was begun with",
+        remedy="It was replaced meanwhile: run the job again, which looks at the policy first.",
+    )
+
+
+def _mark(file: Path) -> _Mark:
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def policy_files(folder: Path) -> dict[str, Path]:
     """The files that make up a policy, by name within its folder: settings, tokenizer, weights.
 
     Raises:
-        InputError: the folder holds no config.json or no weights.
+        InputError: the folder holds no config.json or no weights, or is an adapter or a part of a checkpoint;
+            the message says which.
     """
+    refuse_adapter(folder)
     files = _files(folder, _SETTINGS)
     if folder / "config.json" not in files:
-        raise InputError(
-            file=folder,
-            found="no config.json",
-            expected="a checkpoint as transformers saves it",
-            remedy="Save the policy with `model.save_pretrained` and `tokenizer.save_pretrained`.",
-        )
+        raise without(folder, "no config.json")
     weights = _files(folder, _WEIGHTS)
     if not any(file.suffix == ".safetensors" for file in weights):
         weights = _files(folder, _OLD_WEIGHTS)
-    if not weights:
-        raise InputError(
-            file=folder,
-            found="no weights",
-            expected="*.safetensors (or pytorch_model*.bin)",
-            remedy="Save the policy with `model.save_pretrained`; a download may have been cut short.",
-        )
+    if not any(file.suffix != ".json" for file in weights):
+        raise without(folder, "no weights")
+    refuse_missing_weights(folder, weights)
     return {file.relative_to(folder).as_posix(): file for file in sorted(files | weights)}
 
 
@@ -120,12 +199,11 @@ def _files(folder: Path, patterns: tuple[str, ...]) -> set[Path]:
 
 
 def _digest(file: Path) -> str:
-    stat = file.stat()
-    return _digest_as_of(file.resolve(), stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    return _digest_as_of(file.resolve(), _mark(file))
 
 
 @functools.lru_cache(maxsize=1024)
-def _digest_as_of(file: Path, inode: int, size: int, mtime_ns: int) -> str:
+def _digest_as_of(file: Path, mark: _Mark) -> str:
     return digest_file(file)
 
 

@@ -15,7 +15,8 @@ from rl_assets.progress import Log
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.rollout.attention import row_multiple, use_row_attention
 from rl_assets.rollout.devices import device_lock, release_memory
-from rl_assets.rollout.fingerprint import brief, policy_fingerprint, policy_folder
+from rl_assets.rollout.fingerprint import PolicyFiles, brief, other_policy, policy_folder
+from rl_assets.rollout.vocabulary import Vocabulary, read_vocabulary
 
 # Attributes of a config that name a placeholder which stands for media in a prompt.
 _MEDIA_TOKENS = tuple(
@@ -29,13 +30,15 @@ class Policy:
 
     Attributes:
         model: a `transformers` model with a language-model head, in eval mode, on `device`.
-        folder: where its files lie.
-        fingerprint: digest of these files, see `policy_fingerprint`.
+        files: its files, as they were when it was loaded.
         device: where it computes.
         dtype: of its weights.
+        vocabulary: what its token ids are.
         eos_token_ids: each of these ends a response.
         pad_token_id: fills rows up; may be one of the EOS ids.
-        blocked_token_ids: placeholders of media, never sampled.
+        blocked_token_ids: never sampled: ids without a token, and tokens that stand for media or begin or
+            end them.
+        placeholder_token_ids: those that stand for media in a prompt.
         mrope: whether positions have three rows (time, height, width), as in Qwen's VL models.
         row_multiple: a batch has a multiple of so many rows (see `rl_assets.rollout.attention`).
         verified: whether the decoding loop was checked against this policy's plain forward pass.
@@ -43,18 +46,29 @@ class Policy:
     """
 
     model: Any
-    folder: Path
-    fingerprint: str
+    files: PolicyFiles
     device: torch.device
     dtype: torch.dtype
+    vocabulary: Vocabulary
     eos_token_ids: tuple[int, ...]
     pad_token_id: int
     blocked_token_ids: tuple[int, ...] = ()
+    placeholder_token_ids: tuple[int, ...] = ()
     mrope: bool = False
     row_multiple: int = 1
     verified: bool = False
     plain: bool = False
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self.files.folder
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of its files, see `policy_fingerprint`."""
+        return self.files.fingerprint
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -95,6 +109,8 @@ def load_policy(
     dtype: str = "auto",
     attn_implementation: str = "auto",
     trust_remote_code: bool = False,
+    vocabulary: Vocabulary | None = None,
+    fingerprint: str | None = None,
     log: Log | None = None,
 ) -> Policy:
     """Load a policy for generation.
@@ -109,17 +125,22 @@ def load_policy(
         attn_implementation: ``auto`` (``sdpa`` where the model has it, else ``eager``; on a CPU, ``sdpa``
             row by row), or another that transformers has. What it computes is checked on the first response.
         trust_remote_code: whether Python code in the folder may be run.
+        vocabulary: what its token ids are; None reads it from the folder.
+        fingerprint: the policy that is wanted; None takes whatever is there.
         log: told when it waits for a device.
 
     Raises:
-        InputError: anything that is wrong with the folder, its files, or a setting.
+        InputError: anything that is wrong with the folder, its files, or a setting; it is not the policy that
+            is wanted, or its files change while they are loaded.
     """
     where = _device(device)
     precision = _dtype(dtype, where)
     folder = policy_folder(path)
-    fingerprint = policy_fingerprint(folder)
     with contextlib.ExitStack() as held:
         held.enter_context(device_lock(where, log))
+        files = PolicyFiles.read(folder)
+        if fingerprint not in (None, files.fingerprint):
+            raise other_policy(folder, files.fingerprint, fingerprint)
         model = _load_model(folder, precision, attn_implementation, trust_remote_code)
         try:
             model = model.eval().requires_grad_(False).to(where)
@@ -127,18 +148,31 @@ def load_policy(
             raise _unusable(folder, error, "Free the device, or use a larger one.") from error
         if where.type == "cpu" and attn_implementation == "auto":
             use_row_attention(model)
-        eos, pad = _special_tokens(model, folder)
+        vocabulary = vocabulary or _vocabulary(folder, trust_remote_code)
+        files.require_untouched()
         config = model.config
+        rows = config.get_text_config(decoder=True).vocab_size
         named = (getattr(config, name, None) for name in _MEDIA_TOKENS)
+        placeholders = {token for token in named if token is not None}
+        ends = tuple(token for token in vocabulary.eos_token_ids if token < rows)
+        if not ends:
+            raise InputError(
+                file=folder / "config.json",
+                field="vocab_size",
+                found=f"{rows}, and {vocabulary.ends()} as the end of a response",
+                expected="a model that knows the token which ends a response",
+                remedy="Save the tokenizer that belongs to the model.",
+            )
         return Policy(
             model=model,
-            folder=folder,
-            fingerprint=fingerprint,
+            files=files,
             device=where,
             dtype=precision,
-            eos_token_ids=eos,
-            pad_token_id=pad,
-            blocked_token_ids=tuple(sorted({token for token in named if token is not None})),
+            vocabulary=vocabulary,
+            eos_token_ids=ends,
+            pad_token_id=vocabulary.pad_token_id if vocabulary.pad_token_id < rows else ends[0],
+            blocked_token_ids=tuple(sorted({*vocabulary.blocked(rows), *placeholders} - set(ends))),
+            placeholder_token_ids=tuple(sorted(placeholders)),
             mrope="mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {}),
             row_multiple=row_multiple() if where.type == "cpu" else 1,
             _held=held.pop_all(),
@@ -281,22 +315,11 @@ def _check_cacheable(model: Any, folder: Path) -> None:
         )
 
 
-def _special_tokens(model: Any, folder: Path) -> tuple[tuple[int, ...], int]:
-    settings, config = model.generation_config, model.config.get_text_config(decoder=True)
-    eos = (
-        settings.eos_token_id if settings.eos_token_id is not None else getattr(config, "eos_token_id", None)
-    )
-    if eos is None:
-        raise InputError(
-            file=folder / "generation_config.json",
-            field="eos_token_id",
-            found="nothing",
-            expected="the token id (or ids) that ends a response",
-            remedy="Add it: without it every response would run to its limit.",
-        )
-    ends = (eos,) if isinstance(eos, int) else tuple(eos)
-    pads = (settings.pad_token_id, getattr(config, "pad_token_id", None), ends[0])
-    return ends, next(pad for pad in pads if pad is not None and pad >= 0)
+def _vocabulary(folder: Path, trust_remote_code: bool) -> Vocabulary:
+    """What the folder says by itself; models are loaded without a tokenizer too."""
+    named = any(file.is_file() for pattern in ("tokenizer*", "vocab*") for file in folder.glob(pattern))
+    tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code) if named else None
+    return read_vocabulary(folder, tokenizer)
 
 
 def _unusable(folder: Path, error: Exception, remedy: str) -> InputError:

@@ -82,12 +82,13 @@ class Sampler:
 
     Args:
         params: temperature, cuts, or greedy.
-        blocked_token_ids: tokens that are never drawn, such as placeholders of images.
+        blocked_token_ids: ids that are never drawn, such as placeholders of images: their logits count as
+            -inf before everything else.
     """
 
     def __init__(self, params: SamplingParams, blocked_token_ids: Sequence[int]) -> None:
         self._params = params
-        self._blocked = list(blocked_token_ids)
+        self._blocked = torch.tensor(list(blocked_token_ids), dtype=torch.long)
 
     def __call__(
         self, logits: torch.Tensor, keys: torch.Tensor
@@ -100,9 +101,11 @@ class Sampler:
 
         Returns:
             tokens int64 (rows,); their log-probability under the distribution they were drawn from (in a
-            greedy run: under the policy itself) and under the policy itself, each float32 (rows,).
+            greedy run: under the policy itself) and under the policy itself, its softmax over all ids, each
+            float32 (rows,). Where a row's logits are not finite, neither is the latter.
         """
         keys, count = keys.to(logits.device), len(logits)
+        self._blocked = self._blocked.to(logits.device)
         if count == 1:
             # The sum over a single row is shared out among the threads, which rounds in another way.
             logits, keys = logits.expand(2, -1), keys.expand(2, -1)
@@ -119,15 +122,13 @@ class Sampler:
         self, logits: torch.Tensor, keys: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         logits = logits.float()
-        scores = logits
-        if self._blocked:
-            scores = logits.clone()
-            scores[:, self._blocked] = -torch.inf
         if self._params.greedy:
-            tokens = scores.argmax(-1)
+            tokens = logits.index_fill(1, self._blocked, -torch.inf).argmax(-1)
             raw = _log_prob(logits, tokens)
             return tokens, raw, raw
-        scores = self._cut(scores / self._params.temperature)
+        # A new tensor already, so that blocking costs no copy of its own.
+        scores = (logits / self._params.temperature).index_fill_(1, self._blocked, -torch.inf)
+        scores = self._cut(scores)
         # exp(score) / Exponential has the argmax of score + Gumbel, one pass over the vocabulary cheaper.
         weights = torch.exp(scores - scores.amax(-1, keepdim=True))
         token_ids = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)

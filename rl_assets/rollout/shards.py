@@ -13,11 +13,12 @@ from rl_assets.prompts.multimodal import MediaRenderer
 from rl_assets.protocol import ShardManifest, ShardRef, find_shard, read_shard, write_shard
 from rl_assets.rollout.devices import device_names
 from rl_assets.rollout.engine import RolloutStats, generate_rollouts
-from rl_assets.rollout.fingerprint import policy_fingerprint
+from rl_assets.rollout.fingerprint import other_policy, policy_fingerprint
 from rl_assets.rollout.journal import Journal
 from rl_assets.rollout.media import with_media, without_media
 from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.policy import load_policy
+from rl_assets.rollout.vocabulary import Vocabulary
 from rl_assets.store import digest_json, is_local
 from rl_assets.workers import spread
 
@@ -55,6 +56,8 @@ class _Setup:
     journal: Path | None
     policy_path: Path | str
     policy_options: Mapping[str, Any]
+    fingerprint: str
+    vocabulary: Vocabulary
     prompt_length: int
     response_length: int
     max_batch_size: int | None
@@ -64,7 +67,12 @@ class _Setup:
     def __call__(self, device: str, log: Log) -> Iterator[Callable[[_Task], tuple[ShardRef, RolloutStats]]]:
         log(f"rollouts: loading {self.policy_path}")
         with contextlib.ExitStack() as held:
-            options = {**self.policy_options, "device": device}
+            options = {
+                **self.policy_options,
+                "device": device,
+                "fingerprint": self.fingerprint,
+                "vocabulary": self.vocabulary,
+            }
             policy = held.enter_context(load_policy(self.policy_path, **options, log=log))
             journal = held.enter_context(Journal(self.journal)) if self.journal else None
 
@@ -94,6 +102,7 @@ def roll_out_shards(
     *,
     policy_path: Path | str,
     policy_options: Mapping[str, Any],
+    vocabulary: Vocabulary,
     sampling: Mapping[str, SamplingParams],
     prompt_length: int,
     response_length: int,
@@ -101,15 +110,16 @@ def roll_out_shards(
     log: Log,
     media: MediaRenderer | None = None,
     devices: Sequence[str] | None = None,
+    fingerprint: str | None = None,
 ) -> RolloutResult:
     """Answer every prompt of every shard.
 
     A rollout shard is named after everything that its responses depend on: the digest of its prompt shard,
-    the policy's fingerprint, the sampling parameters, the two lengths and, where the policy reads media, how
-    they are processed. One of that name that is there and whole is taken as it is, so a rebuild without a
-    change generates nothing and does not load the policy. Where `root` is local, finished responses are
-    journalled in its folder ``.journal``, by policy: a run that was killed goes on where it stopped, and of a
-    shard that changed only new rows are generated.
+    the policy's fingerprint, its vocabulary, the sampling parameters, the two lengths and, where the policy
+    reads media, how they are processed. One of that name that is there and whole is taken as it is, so a
+    rebuild without a change generates nothing and does not load the policy. Where `root` is local, finished
+    responses are journalled in its folder ``.journal``, by policy: a run that was killed goes on where it
+    stopped, and of a shard that changed only new rows are generated.
 
     Args:
         prompts: manifest of the prompt shards; their names begin with their split.
@@ -117,6 +127,7 @@ def roll_out_shards(
         root: the folder that receives the rollout shards.
         policy_path: folder or hub id of the policy.
         policy_options: keyword arguments of `load_policy`.
+        vocabulary: which tokens end a response, and which are never sampled.
         sampling: how the prompts of each split are answered.
         prompt_length: width of the `prompts` tensor in tokens.
         response_length: width of the `responses` tensor in tokens.
@@ -125,12 +136,16 @@ def roll_out_shards(
         media: renders prompts with media; None where the policy reads none.
         devices: work on each of them in a process of its own; None takes every CUDA device where the
             policy's device is ``auto``, and else the policy's device.
+        fingerprint: the policy that is wanted; None takes the one that is there.
 
     Raises:
-        InputError: the policy does not load, a shard is damaged, or media are not what they were when the
-            prompts were measured.
+        InputError: the policy does not load, is not the one that is wanted or changes meanwhile, a shard is
+            damaged, or media are not what they were when the prompts were measured.
     """
-    fingerprint = policy_fingerprint(policy_path)
+    found = policy_fingerprint(policy_path)
+    if fingerprint not in (None, found):
+        raise other_policy(policy_path, found, fingerprint)
+    fingerprint = found
     processed = {} if media is None else {"media": media.stamp_parts}
     refs: dict[str, ShardRef] = {}
     tasks: list[_Task] = []
@@ -139,6 +154,7 @@ def roll_out_shards(
         made_of = {
             "prompts": shard.digest,
             "policy": fingerprint,
+            "vocabulary": vocabulary.digest,
             "sampling": how.digest,
             "lengths": [prompt_length, response_length],
             **processed,
@@ -156,6 +172,8 @@ def roll_out_shards(
         journal=Path(str(root)) / ".journal" / fingerprint if is_local(root) else None,
         policy_path=policy_path,
         policy_options=policy_options,
+        fingerprint=fingerprint,
+        vocabulary=vocabulary,
         prompt_length=prompt_length,
         response_length=response_length,
         max_batch_size=max_batch_size,
