@@ -1,5 +1,6 @@
 """Every check passes on what the graph made, and fails on what it is there to find."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, get_args
@@ -72,6 +73,11 @@ def set_values(key: str, value: Any) -> Callable[[DataProto], DataProto]:
     return change
 
 
+def blocking_what_was_drawn(data: DataProto) -> DataProto:
+    data.meta_info["blocked_token_ids"] = data.batch["responses"][0, :1].tolist()
+    return data
+
+
 def without_tensor(data: DataProto) -> DataProto:
     del data.batch["response_mask"]
     return data
@@ -90,7 +96,7 @@ def gone(data: DataProto) -> None:
     return None
 
 
-IMAGE = '[{"role":"user","content":"<image> What is it?"}]'
+IMAGE = '[{"role":"user","content":[{"type":"image"},{"type":"text","text":"What is it?"}]}]'
 
 TABLE_FAULTS = [
     ("field_contract.uids", "field_contract", set_field("uid", "")),
@@ -129,6 +135,10 @@ SHARD_FAULTS = [
     ("rollouts.tensor_rules", "rollouts", set_tensor("position_ids", -1, 5)),
     ("rollouts.tensor_rules", "rollouts", set_tensor("input_ids", -1, 5)),
     ("rollouts.tensor_rules", "rollouts", set_tensor("prompts", 95, 5)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("raw_log_probs", 0, math.nan)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("rollout_log_probs", 0, -math.inf)),
+    ("rollouts.tensor_rules", "rollouts", set_tensor("rollout_log_probs", 0, 0.5)),
+    ("rollouts.tensor_rules", "rollouts", blocking_what_was_drawn),
 ]
 
 

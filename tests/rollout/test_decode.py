@@ -81,7 +81,8 @@ def test_greedy_equals_generate(tiny_policy: Callable[[str], Policy], kind: str)
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "qwen3_vl"])
 def test_greedy_equals_generate_with_media(tiny_policy: Callable[[str], Policy], kind: str) -> None:
     policy = tiny_policy(kind)
-    assert policy.blocked_token_ids == (tiny.IMAGE, tiny.VIDEO)
+    assert policy.placeholder_token_ids == (tiny.IMAGE, tiny.VIDEO)
+    assert {*policy.blocked_token_ids} == {tiny.IMAGE, tiny.VIDEO, tiny.VISION_START, tiny.VISION_END}
     asked = tiny.media_prompts(24, kind)
     made = decode(policy, asked, GREEDY, rows=3)
     for prompt in asked:
@@ -94,7 +95,7 @@ def test_media_placeholders_are_never_sampled(tiny_policy: Callable[[str], Polic
     made = decode(tiny_policy("qwen3_vl"), asked, SamplingParams(n=8, temperature=50.0))
     tokens = [token for response in made.values() for token in response.token_ids]
     assert len(tokens) > 10 * tiny.VOCAB
-    assert not {tiny.IMAGE, tiny.VIDEO} & set(tokens)
+    assert not {tiny.IMAGE, tiny.VIDEO, tiny.VISION_START, tiny.VISION_END} & set(tokens)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 64])

@@ -7,6 +7,7 @@ from typing import Any
 from rl_assets.protocol import ShardManifest, read_shard, write_shard
 from rl_assets.rollout import SamplingParams, policy_fingerprint
 from rl_assets.rollout.shards import RolloutResult, roll_out_shards
+from rl_assets.rollout.vocabulary import read_vocabulary
 from tests.rollout import tiny
 
 
@@ -25,6 +26,7 @@ def roll_out(
     settings = {
         "policy_path": policy,
         "policy_options": {"device": "cpu"},
+        "vocabulary": read_vocabulary(policy),
         "sampling": {"train": SamplingParams(n=3)},
         "prompt_length": 30,
         "response_length": 12,
