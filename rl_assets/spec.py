@@ -144,7 +144,8 @@ class DataSpec(_Spec):
     """Column that holds a row's audio clips."""
 
     apply_chat_template_kwargs: dict[str, Plain] = Field({})
-    """Keyword arguments for the chat template, such as `enable_thinking: false`."""
+    """Settings of the chat template, such as `enable_thinking: false`; one that the template does not read is
+    refused."""
 
     tool_config_path: PathText | None = None
     """YAML file of tool schemas in verl's form; they are rendered into every prompt and counted. A row's own

@@ -159,12 +159,9 @@ def test_other_sampling_parameters_roll_out_again(toy: Dataset) -> None:
 
 
 def test_other_template_arguments_stop_a_rollout_of_old_prompts(toy: Dataset) -> None:
-    result = materialize(
-        changed(
-            toy, data={"apply_chat_template_kwargs": {"enable_thinking": True}}, rollout={"temperature": 0.9}
-        ),
-        "rollouts",
-    )
+    same = {"chat_template": (toy.root / toy.spec.policy.path / "chat_template.jinja").read_text()}
+    other = changed(toy, data={"apply_chat_template_kwargs": same}, rollout={"temperature": 0.9})
+    result = materialize(other, "rollouts")
     assert not result.success
     assert "rendered with another template kwargs" in failure(result)
 

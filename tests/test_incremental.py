@@ -22,7 +22,7 @@ from rl_assets.protocol import sharding
 from rl_assets.spec import DataToRolloutSpec
 from rl_assets.store import storage_root
 from tests.build import BROKEN, LONG, VAL, failure, make_dataset, problem, write_jsonl
-from tests.small import save_small_policy
+from tests.small import WITH_TOOLS, save_small_policy
 
 TRAIN = [*(problem(number) for number in range(6)), LONG, BROKEN]
 SCORE = (
@@ -54,7 +54,7 @@ def _without_checks() -> Iterator[None]:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """A dataset with tools and a reward function of its own, after one run; not to be changed."""
     root = tmp_path_factory.mktemp("project")
-    policy = save_small_policy(root / "policy")
+    policy = save_small_policy(root / "policy", template=WITH_TOOLS)
     (root / "score.py").write_text(SCORE.format("len(solution_str)"))
     (root / "tools.yaml").write_text(TOOLS.format("add"))
     dataset = make_dataset(
@@ -165,7 +165,7 @@ MATRIX: dict[str, tuple[Change, set[str]]] = {
         {"raw_files", *CONTRACT, "verl_dataset", "build_report"},
     ),
     "the template's arguments": (
-        says(data={"apply_chat_template_kwargs": {"unused": True}}),
+        says(data={"apply_chat_template_kwargs": {"style": "brief"}}),
         {*GATE, "proto_shards", "rollouts", *SAME_RESPONSES},
     ),
     "the chat template": (
@@ -185,7 +185,7 @@ MATRIX: dict[str, tuple[Change, set[str]]] = {
         set(),
     ),
     "the policy's weights": (
-        writes(lambda root: save_small_policy(root / "policy", seed=1)),
+        writes(lambda root: save_small_policy(root / "policy", seed=1, template=WITH_TOOLS)),
         {"policy", "rollouts", *BELOW_ROLLOUTS},
     ),
     "the policy is moved": (move_policy, set()),
@@ -247,7 +247,11 @@ def test_after_a_rebuild_nothing_is_stale(dataset: Dataset, watched: dg.DagsterI
     ("edit", "seen", "stale"),
     [
         (edit_template, "tokenizer", {*GATE, "reward_inputs"}),
-        (lambda root: save_small_policy(root / "policy", seed=1), "policy", {"rollouts"}),
+        (
+            lambda root: save_small_policy(root / "policy", seed=1, template=WITH_TOOLS),
+            "policy",
+            {"rollouts"},
+        ),
         (lambda root: (root / "tools.yaml").write_text(TOOLS.format("plus")), "tool_schemas", GATE),
         (
             lambda root: (root / "score.py").write_text(SCORE.format("1")),

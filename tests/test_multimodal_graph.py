@@ -242,7 +242,7 @@ TOOLS = "tools: [{tool_schema: {type: function, function: {name: weather}}}]"
         (edited("chat_template.jinja", "assistant", "policy"), "chat template and processor template"),
         (edited("processor_config.json", '"shortest_edge": 256', '"shortest_edge": 320'), "processor"),
         ({"mm_processor_kwargs": {"fps": 1}}, "mm processor kwargs"),
-        ({"apply_chat_template_kwargs": {"enable_thinking": False}}, "template kwargs"),
+        ({"apply_chat_template_kwargs": {"chat_template": "{{ messages[0].role }}"}}, "template kwargs"),
         ({"tool_config_path": "tools.yaml"}, "tools"),
     ],
 )

@@ -19,6 +19,7 @@ from rl_assets.prompts.media_settings import MediumSettings
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
 from rl_assets.prompts.refused import Refused, reasons, require_whole
 from rl_assets.prompts.render import Rendered
+from rl_assets.prompts.templates import without_empty_calls
 from rl_assets.protocol.item import build_messages
 from rl_assets.protocol.media import MediaStore
 from rl_assets.store import digest_bytes, digest_json
@@ -260,7 +261,7 @@ class MediaRenderer:
                 raise Refused(
                     "render.media_error", error.field or "prompt", f"{error.found}, expected {error.expected}"
                 ) from error
-        return [_present(message) for message in messages]
+        return without_empty_calls([_present(message) for message in messages])
 
     def _media(self, messages: Messages, row: Mapping[str, Any]) -> Iterator[_Medium]:
         """Each medium of the messages; of a kind that the processor reads."""
@@ -288,7 +289,7 @@ class MediaRenderer:
                 plain,
                 tokenize=False,
                 add_generation_prompt=True,
-                tools=None if tools is None else list(tools),
+                tools=list(tools) if tools else None,
                 **self.template_kwargs,
             )
 

@@ -13,6 +13,7 @@ from rl_assets.errors import InputError, first_line
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.encoding import Encoded, TokenEncoder
 from rl_assets.prompts.refused import lost_text
+from rl_assets.prompts.settings import check_kwargs, template_variables
 from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
 from rl_assets.store import canonical_json, digest_bytes, digest_json
 
@@ -125,13 +126,14 @@ class PromptRenderer:
 
         Raises:
             InputError: the tokenizer or the processor does not load, there is no chat template, or
-                `template_kwargs` sets an argument that the renderer sets itself or holds what is no JSON.
+                `template_kwargs` sets an argument that the renderer sets itself, names a setting that the
+                template does not read, or holds what is no JSON.
         """
         from rl_assets.prompts.multimodal import load_media_renderer
 
         tools = tools or None
         kwargs = dict(template_kwargs or {})
-        _check_kwargs(kwargs)
+        check_kwargs(kwargs, None)
         tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
         media = load_media_renderer(
             path,
@@ -153,6 +155,7 @@ class PromptRenderer:
                 expected="a chat template beside the tokenizer",
                 remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder.",
             )
+        check_kwargs(kwargs, template_variables(tokenizer, kwargs))
         return cls(tokenizer, tools, kwargs, media)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -162,7 +165,7 @@ class PromptRenderer:
     @cached_property
     def template(self) -> ChatTemplate:
         """Messages to text."""
-        return ChatTemplate(self.tokenizer, self.template_kwargs, self.tools, fast=self.fast)
+        return ChatTemplate(self.tokenizer, self.template_kwargs, self._tools(None), fast=self.fast)
 
     @cached_property
     def encoder(self) -> TokenEncoder:
@@ -192,7 +195,8 @@ class PromptRenderer:
 
         Args:
             prompts: the messages of each.
-            tools: per prompt function schemas of its own; None where it takes the renderer's.
+            tools: per prompt function schemas of its own: None where it takes the renderer's, an empty list
+                where it has none.
         """
         texts, refused = self.texts(prompts, tools)
         encoded, empty = self.encode(texts)
@@ -207,7 +211,7 @@ class PromptRenderer:
         texts: list[str] = []
         refused: dict[int, Rendered] = {}
         copied = self.template.copied
-        schemas = repeat(self.tools) if tools is None else map(self._tools, tools)
+        schemas = repeat(self._tools(None)) if tools is None else map(self._tools, tools)
         for index, (messages, tools_) in enumerate(zip(prompts, schemas, strict=False)):
             try:
                 if (text := copied(messages, tools_)) is None:
@@ -247,26 +251,4 @@ class PromptRenderer:
 
     def _tools(self, own: Tools) -> Tools:
         """The schemas for a prompt. Many templates take an empty list for tools, and announce them."""
-        return self.tools if own is None else own or None
-
-
-def _check_kwargs(kwargs: Mapping[str, Any]) -> None:
-    setting = "data.apply_chat_template_kwargs"
-    reserved = {"add_generation_prompt", "tokenize", "tools", "return_dict", "return_tensors"}
-    if clash := reserved & set(kwargs):
-        raise InputError(
-            field=setting,
-            found=", ".join(sorted(clash)),
-            expected="arguments of the template itself",
-            remedy="Take these out: the renderer sets them.",
-        )
-    for name, value in kwargs.items():
-        try:
-            canonical_json(value)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                field=f"{setting}.{name}",
-                found=f"a {type(value).__name__}",
-                expected="text, a number, true, false, null, or lists and objects of these",
-                remedy="Put a date into quotes, so that YAML takes it as text.",
-            ) from error
+        return (self.tools if own is None else own) or None

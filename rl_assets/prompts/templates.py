@@ -75,6 +75,7 @@ class ChatTemplate:
 
     def interpreted(self, messages: Messages, tools: Tools = None) -> str:
         """As `render`, by an engine for templates."""
+        messages = without_empty_calls(messages)
         if self._fast:
             if tools is None and (second := self.second) and (text := second(messages)) is not None:
                 return text
@@ -88,7 +89,7 @@ class ChatTemplate:
     def render_plainly(self, messages: Messages, tools: Tools = None) -> str:
         """The same by transformers alone, which is what `render` is measured against."""
         return self._tokenizer.apply_chat_template(
-            messages,
+            without_empty_calls(messages),
             tokenize=False,
             add_generation_prompt=True,
             tools=None if tools is None else list(tools),
@@ -170,6 +171,15 @@ def _quicker(sandbox: "Environment") -> "Environment":
 
     environment.getattr = getattr_  # type: ignore[method-assign, assignment]
     return environment
+
+
+def without_empty_calls(messages: Messages) -> Messages:
+    """The messages without lists of tool calls that are empty: templates ask whether there is a list."""
+    if all(message.get("tool_calls", True) for message in messages):
+        return messages
+    return [
+        {key: value for key, value in message.items() if key != "tool_calls" or value} for message in messages
+    ]
 
 
 def _has_role_and_content(message: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
@@ -94,10 +95,101 @@ def test_template_arguments_reach_the_template(strict: PromptRenderer) -> None:
     assert text(PromptRenderer(strict.tokenizer, template_kwargs={"shout": True}), HELLO).endswith("!")
 
 
-@pytest.mark.parametrize("argument", ["add_generation_prompt", "tools", "tokenize"])
+LLAMA_LIKE = (
+    "{% if not tools is defined %}{% set tools = none %}{% endif %}"
+    "{% if tools is not none %}Environment: ipython\n{{ tools | tojson }}{% endif %}"
+    "{% for message in messages %}{% if 'tool_calls' in message %}"
+    "{% if message.tool_calls | length != 1 %}{{ raise_exception('only single tool-calls') }}{% endif %}"
+    "{{ message.tool_calls[0].function.name }}({{ message.tool_calls[0].function.arguments | tojson }})"
+    "{% else %}{{ message.role }}: {{ message.content }}\n{% endif %}{% endfor %}"
+)
+"""Asks whether there is a list of tools or of calls, not whether there is anything in it."""
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("of_dataset", [None, [], [WEATHER]])
+def test_a_list_of_no_tools_is_no_tools(policy: Path, fast: bool, of_dataset: list | None) -> None:
+    """Also where the dataset has tools: a row says that it has none of them."""
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = LLAMA_LIKE
+    renderer = PromptRenderer(tokenizer, tools=of_dataset, fast=fast)
+    (without,) = PromptRenderer(tokenizer).render([HELLO])
+    (none, default) = renderer.render([HELLO, HELLO], [[], None])
+    assert none == without
+    assert (default == without) == (not of_dataset)
+    renderer.verify(HELLO, [], np.array(none.ids))
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_list_of_no_tool_calls_is_no_tool_calls(policy: Path, fast: bool) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = LLAMA_LIKE
+    said = {"role": "assistant", "content": "Hi."}
+    plain, empty = PromptRenderer(tokenizer, fast=fast).render(
+        [[*HELLO, said, *HELLO], [*HELLO, {**said, "tool_calls": []}, *HELLO]]
+    )
+    assert plain.ids is not None
+    assert plain == empty
+
+
+@pytest.mark.parametrize(
+    "argument", ["add_generation_prompt", "continue_final_message", "tools", "tokenize", "max_length"]
+)
 def test_arguments_that_the_renderer_sets_are_refused_by_name(policy: Path, argument: str) -> None:
     with pytest.raises(InputError, match=f"apply_chat_template_kwargs.*{argument}"):
         PromptRenderer.load(policy, template_kwargs={argument: True})
+
+
+def saved(policy: Path, folder: Path, template: str | dict[str, str]) -> Path:
+    """The demo policy's tokenizer, with another chat template, in a folder of its own."""
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+SWITCH = (
+    "{% if not enable_thinking is defined %}{% set enable_thinking = true %}{% endif %}"
+    "{% macro turn(m) %}{{ m.content }}{% if style == 'loud' %}!{% endif %}{% endmacro %}"
+    "{% for m in messages %}{{ turn(m) }}{% endfor %}{{ enable_thinking }}{% set seen = 1 %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("enable_thinkign", "did you mean enable_thinking?"),
+        ("seen", "the policy's chat template does not read"),
+        ("message", "the policy's chat template does not read"),
+        ("enable_thinking", None),
+        ("style", None),
+    ],
+)
+def test_a_setting_that_nobody_reads_is_refused_with_the_nearest_name(
+    policy: Path, tmp_path: Path, name: str, hint: str | None
+) -> None:
+    folder = saved(policy, tmp_path / "policy", SWITCH)
+    if hint is None:
+        assert PromptRenderer.load(folder, template_kwargs={name: False})
+        return
+    with pytest.raises(InputError) as refused:
+        PromptRenderer.load(folder, template_kwargs={name: False})
+    assert f"data.apply_chat_template_kwargs.{name}" in str(refused.value)
+    assert hint in str(refused.value)
+
+
+def test_a_setting_of_the_template_for_tools_alone_is_known(policy: Path, tmp_path: Path) -> None:
+    both = {"default": "{{ messages[0].content }}", "tool_use": "{{ messages[0].content }}{{ style }}"}
+    assert PromptRenderer.load(saved(policy, tmp_path / "p", both), template_kwargs={"style": 1})
+    with pytest.raises(InputError, match=r"did you mean style\?"):
+        PromptRenderer.load(tmp_path / "p", template_kwargs={"styl": 1})
+
+
+def test_settings_are_those_of_a_template_given_among_them(policy: Path) -> None:
+    own = "{{ messages[0].content }}{{ style }}"
+    assert PromptRenderer.load(policy, template_kwargs={"chat_template": own, "style": 1})
+    with pytest.raises(InputError, match=r"apply_chat_template_kwargs\.style"):
+        PromptRenderer.load(policy, template_kwargs={"style": 1})
 
 
 def test_a_policy_that_does_not_load_is_named(tmp_path: Path) -> None:
