@@ -42,9 +42,10 @@ def template_variables(
     from jinja2.meta import find_undeclared_variables
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
+    choices: tuple[Any, ...] = (None, [{}])
     try:
         sandbox = _compile_jinja_template("").environment
-        sources = {tokenizer.get_chat_template(kwargs.get(_TEMPLATE), tools) for tools in (None, [{}])}
+        sources = {tokenizer.get_chat_template(kwargs.get(_TEMPLATE), tools) for tools in choices}
         return frozenset().union(*(find_undeclared_variables(sandbox.parse(source)) for source in sources))
     except (TemplateError, ValueError):
         return None
@@ -61,7 +62,7 @@ def unread(names: Collection[str], variables: Collection[str]) -> tuple[str, str
     return None
 
 
-def check_kwargs(kwargs: Mapping[str, Any], variables: Collection[str] | None) -> None:
+def check_kwargs(kwargs: Mapping[str, Any], variables: frozenset[str] | None) -> None:
     """Refuse settings of a dataset that have no effect, or that the renderer makes itself.
 
     Args:
