@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_assets.contract import ContractOptions, ContractResult, apply_contract, scan_files
 from rl_assets.prompts.checkpoint import load_tokenizer
-from rl_assets.prompts.media_tokens import media_tokens
+from rl_assets.prompts.control_tokens import PolicyTokens, read_policy_tokens
 
 if TYPE_CHECKING:
     from rl_assets.prompts import PromptRenderer
@@ -134,11 +134,18 @@ def _render(
     return refused, overlong
 
 
-def checkpoint_media_tokens(tokenizer: str | None, processor: str | None) -> tuple[str, ...]:
-    """Control tokens of the policy that stand for media."""
-    tokens: set[str] = set()
+def checkpoint_tokens(tokenizer: str | None, processor: str | None) -> PolicyTokens:
+    """What texts must not hold of these policies.
+
+    Raises:
+        InputError: a tokenizer does not load.
+    """
+    media: set[str] = set()
+    control: set[str] = set()
     for field, path in {"--tokenizer": tokenizer, "--processor": processor}.items():
         if path is not None:
-            added = load_tokenizer(path, field=field).added_tokens_decoder.values()
-            tokens.update(str(token) for token in added if token.special)
-    return media_tokens(tokens)
+            load_tokenizer(path, field=field)
+            tokens = read_policy_tokens(path)
+            media.update(tokens.media)
+            control.update(tokens.control)
+    return PolicyTokens(tuple(sorted(media)), tuple(sorted(control)))

@@ -5,7 +5,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -17,7 +16,7 @@ from rl_assets.assets.display import PREVIEW_ROWS, REFUSED_COLUMNS, last_message
 from rl_assets.assets.unchanged import step
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, ContractResult, RawManifest, apply_contract
 from rl_assets.errors import printable
-from rl_assets.prompts.media_tokens import read_media_tokens
+from rl_assets.prompts.control_tokens import read_policy_tokens
 from rl_assets.store import digest_file, last_manifest, staging, write_manifest
 
 ACCEPTED = """\
@@ -54,9 +53,10 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
         dataset: Dataset, context: dg.AssetExecutionContext, raw_files: RawManifest
     ) -> Iterator[dg.MaterializeResult]:
         with staging(dataset.storage) as folder, refusals():
+            tokens = read_policy_tokens(dataset.policy)
             result = apply_contract(
                 raw_files,
-                replace(dataset.contract_options, special_tokens=_media_tokens(dataset)),
+                replace(dataset.contract_options, special_tokens=tokens.media, control_tokens=tokens.control),
                 root=dataset.root,
                 folder=folder,
                 log=context.log.info,
@@ -132,13 +132,9 @@ def _world(dataset: Dataset) -> dict[str, Any]:
     listed = last_manifest(MediaFiles, dataset.storage / MEDIA_FILES)
     files = {path: dataset.root / path for path in (listed.paths if listed else ())}
     return {
-        "special_tokens": _media_tokens(dataset),
+        "tokens": read_policy_tokens(dataset.policy),
         "media": {path: digest_file(file) if file.is_file() else None for path, file in files.items()},
     }
-
-
-def _media_tokens(dataset: Dataset) -> tuple[str, ...]:
-    return read_media_tokens(dataset.policy) if isinstance(dataset.policy, Path) else ()
 
 
 def _reject_rate_spec(dataset: Dataset) -> dg.AssetCheckSpec:

@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from rl_assets.cli.console import REJECTED, Screen, coloured, counted, print_remedies, stop
 from rl_assets.contract import ContractOptions
 from rl_assets.errors import InputError, printable
-from rl_assets.lint import Issue, Report, checkpoint_media_tokens, lint, place
+from rl_assets.lint import Issue, Report, checkpoint_tokens, lint, place
 
 
 class Format(StrEnum):
@@ -133,7 +133,8 @@ def _lint_files(
             found="no tokenizer",
             remedy="A length in tokens needs one: add --tokenizer.",
         )
-    options = replace(options, special_tokens=checkpoint_media_tokens(tokenizer, processor))
+    tokens = checkpoint_tokens(tokenizer, processor)
+    options = replace(options, special_tokens=tokens.media, control_tokens=tokens.control)
     renderer = None
     if tokenizer is not None:
         from rl_assets.prompts import PromptRenderer
@@ -145,7 +146,7 @@ def _lint_files(
 def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
     """The rows of a dataset's files under its YAML, as the graph judges and renders them."""
     from rl_assets.project import load_datasets
-    from rl_assets.prompts.media_tokens import read_media_tokens
+    from rl_assets.prompts.control_tokens import read_policy_tokens
 
     (dataset,) = load_datasets(defs).chosen(name)
     if (dataset.spec.partition_by is None) != (partition is None):
@@ -157,11 +158,11 @@ def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
         )
     if partition is not None:
         dataset = dataset.at(partition)
-    tokens = read_media_tokens(dataset.policy) if isinstance(dataset.policy, Path) else ()
+    tokens = read_policy_tokens(dataset.policy)
     data = dataset.spec.data
     return lint(
         data.train_paths,
-        replace(dataset.contract_options, special_tokens=tokens),
+        replace(dataset.contract_options, special_tokens=tokens.media, control_tokens=tokens.control),
         val_files=data.val_paths,
         renderer=dataset.renderer(),
         max_prompt_length=data.max_prompt_length,

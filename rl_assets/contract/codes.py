@@ -209,6 +209,18 @@ _TABLE = (
         "is read.",
     ),
     _error(
+        "prompt.already_rendered",
+        "A message is a whole prompt in the form of a chat template: it would be a turn inside of a turn.",
+        "Write its turns as messages; the policy's own template renders them.",
+        adjustable=True,
+    ),
+    _error(
+        "prompt.control_token",
+        "The row says a control token of the policy, such as `<|im_end|>`, which is not read as text.",
+        "Write the text without it, or take another policy; what only mentions the token may let it pass.",
+        adjustable=True,
+    ),
+    _error(
         "prompt.last_role",
         "The last message is not one that the policy can answer.",
         "End the prompt with a user or tool message; a reference answer belongs into reward_model.",

@@ -1,5 +1,7 @@
 """What a user may choose about the contract."""
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +40,14 @@ CARRIED_COLUMNS = frozenset(
 )
 RESERVED_PREFIX = "user_"
 
+# How rendered prompts begin: ChatML, Llama 3, Llama 2 and Mistral, Gemma, Phi and GLM, DeepSeek.
+RENDERED = re.compile(
+    r"\s*(?:<\|im_start\|>(?:system|user|developer)|<\|begin_of_text\|>|<\|start_header_id\|>"
+    r"|(?:<s>\s*)?\[INST\]|(?:<bos>)?<start_of_turn>|<\|(?:system|user)\|>|<｜begin▁of▁sentence｜>|\[gMASK\])"
+)
+# Two letters, one pair of which is in every text that it matches.
+_RENDERED_STARTS = {"<|", "<s", "[I", "<b", "<｜", "[g"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContractOptions:
@@ -66,6 +76,7 @@ class ContractOptions:
         max_image_pixels: largest image, in pixels.
         special_tokens: control tokens of the policy's tokenizer that stand for media, refused in text in
             addition to those of well-known models.
+        control_tokens: other control tokens of it, such as the end of a turn.
     """
 
     prompt_key: str = "prompt"
@@ -87,6 +98,7 @@ class ContractOptions:
     has_processor: bool = False
     max_image_pixels: int = 89_478_485
     special_tokens: tuple[str, ...] = ()
+    control_tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for code, severity in self.severities.items():
@@ -114,6 +126,18 @@ class ContractOptions:
     def severity(self) -> dict[str, Severity]:
         """The severity of every code under these options."""
         return {code: self.severities.get(code, rule.severity) for code, rule in CODES.items()}
+
+    @cached_property
+    def control_pattern(self) -> re.Pattern[str] | None:
+        """Any of `control_tokens`, the longest first; None where there are none."""
+        longest = sorted(self.control_tokens, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest))) if longest else None
+
+    @cached_property
+    def control_starts(self) -> tuple[str, ...]:
+        """Pieces of JSON text, one of which is in every prompt that may hold one, or is rendered already."""
+        starts = {json.dumps(token, ensure_ascii=False)[1:-1][:2] for token in self.control_tokens}
+        return tuple(sorted(starts | _RENDERED_STARTS))
 
     @cached_property
     def media_keys(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from rl_assets.contract.control import check_control_tokens
 from rl_assets.contract.copies import shown_beside
 from rl_assets.contract.draft import Draft
 from rl_assets.contract.jsontext import describe, encode, quote
@@ -79,6 +80,7 @@ def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft
     prompt = encode(messages, "prompt", found)
     if len(prompt) > MAX_PROMPT_CHARACTERS:
         draft.add("prompt.too_large", "prompt", f"found {len(prompt):,} characters")
+    check_control_tokens(prompt, messages, extras, draft)
     reward_model = encode(model, "reward_model", found)
     extra_info = encode(info, "extra_info", found)
     extra_columns = encode(extras, "", found) if extras else "{}"
