@@ -19,7 +19,8 @@ from rl_assets.prompts.media_settings import MediumSettings
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
 from rl_assets.prompts.refused import Refused, reasons, require_whole
 from rl_assets.prompts.render import Rendered
-from rl_assets.prompts.templates import without_empty_calls
+from rl_assets.prompts.templates import ChatTemplate, without_empty_calls
+from rl_assets.prompts.time_limit import names_template, time_limit
 from rl_assets.protocol.item import build_messages
 from rl_assets.protocol.media import MediaStore
 from rl_assets.store import digest_bytes, digest_json
@@ -102,7 +103,19 @@ class MediaRenderer:
         self._to_compare = _COMPARED_ROWS
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_expansion"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_expansion", "_alone")}
+
+    @property
+    def tokenizer(self) -> Any:
+        """The processor's."""
+        return self.processor.tokenizer
+
+    @cached_property
+    def _alone(self) -> ChatTemplate:
+        """The processor's chat template, for text alone."""
+        return ChatTemplate(
+            self.tokenizer, {"chat_template": self.processor.chat_template, **self.template_kwargs}
+        )
 
     @cached_property
     def stamp_parts(self) -> dict[str, str]:
@@ -282,9 +295,12 @@ class MediaRenderer:
                 source = self.source.open(part, row.get("source_file"))
             yield _Medium(path, modality, source, settings)
 
+    @names_template
     def _template(self, messages: Messages, tools: Sequence[dict[str, Any]] | None) -> str:
         plain = [{**message, "content": _plain(message.get("content"))} for message in messages]
-        with reasons("render.template_error", "prompt"):
+        with reasons("render.template_error", "prompt"), time_limit(plain):
+            if self._alone.apart is not None:  # first where it can be ended
+                self._alone.apart(plain, list(tools) if tools else None)
             return self.processor.apply_chat_template(
                 plain,
                 tokenize=False,

@@ -15,6 +15,7 @@ from rl_assets.prompts.encoding import Encoded, TokenEncoder
 from rl_assets.prompts.refused import lost_text
 from rl_assets.prompts.settings import check_kwargs, template_variables
 from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
+from rl_assets.prompts.time_limit import names_template
 from rl_assets.store import canonical_json, digest_bytes, digest_json
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ class PromptRenderer:
         refused = empty | refused
         return [refused.get(index) or Rendered(ids=ids.tolist()) for index, ids in enumerate(encoded.split())]
 
+    @names_template
     def texts(
         self, prompts: Sequence[Messages], tools: Sequence[Tools] | None = None
     ) -> tuple[list[str], dict[int, Rendered]]:
@@ -232,6 +234,7 @@ class PromptRenderer:
         nothing = Rendered(error="it renders to nothing", code="render.empty_prompt")
         return encoded, dict.fromkeys(without, nothing)
 
+    @names_template
     def verify(self, messages: Messages, tools: Tools, ids: np.ndarray) -> None:
         """Hold the ids of a prompt against those that transformers gives by itself.
 

@@ -9,6 +9,8 @@ after it agreed with Jinja on `PROBES`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rl_assets.prompts.time_limit import FUEL
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -59,6 +61,7 @@ def second_engine(source: str, sandbox: "Environment", variables: Mapping[str, A
         environment = minijinja.Environment(
             trim_blocks=sandbox.trim_blocks, lstrip_blocks=sandbox.lstrip_blocks, templates={"chat": source}
         )
+        environment.fuel = FUEL
         environment.add_filter("tojson", sandbox.filters["tojson"])
         for name, value in variables.items():
             if name not in _BUILT_IN:

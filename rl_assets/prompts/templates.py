@@ -1,12 +1,15 @@
 """Messages to text: the policy's chat template, compiled once and called without what every call repeats."""
 
+import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from rl_assets.prompts.apart import Apart
 from rl_assets.prompts.second_engine import PROBES, Render, second_engine
 from rl_assets.prompts.skeleton import Skeletons
+from rl_assets.prompts.time_limit import may_hang, time_limit
 from rl_assets.prompts.verbatim import OF_EVERY_DICT, is_verbatim
 from rl_assets.store import to_json
 
@@ -76,30 +79,43 @@ class ChatTemplate:
     def interpreted(self, messages: Messages, tools: Tools = None) -> str:
         """As `render`, by an engine for templates."""
         messages = without_empty_calls(messages)
-        if self._fast:
-            if tools is None and (second := self.second) and (text := second(messages)) is not None:
-                return text
-            if messages and all(map(_has_role_and_content, messages)):
-                try:
-                    return self._render_in_sandbox(messages, tools)
-                except Exception:  # a template raises what it likes; said again, and better, below
-                    pass
+        if self._fast and self.apart is None:
+            with time_limit(messages):
+                if tools is None and (second := self.second) and (text := second(messages)) is not None:
+                    return text
+                if messages and all(map(_has_role_and_content, messages)):
+                    try:
+                        return self._render_in_sandbox(messages, tools)
+                    except Exception:  # a template raises what it likes; said again, and better, below
+                        pass
         return self.render_plainly(messages, tools)
 
     def render_plainly(self, messages: Messages, tools: Tools = None) -> str:
         """The same by transformers alone, which is what `render` is measured against."""
-        return self._tokenizer.apply_chat_template(
-            without_empty_calls(messages),
-            tokenize=False,
-            add_generation_prompt=True,
-            tools=None if tools is None else list(tools),
-            **self._kwargs,
-        )
+        messages = without_empty_calls(messages)
+        if self.apart is not None:
+            return self.apart(messages, tools)
+        with time_limit(messages):
+            return _by_transformers(self._tokenizer, self._kwargs, messages, tools)
+
+    @cached_property
+    def apart(self) -> Apart | None:
+        """Renders in another process, where an operation of the template may take any time by itself."""
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
+        if type(self._tokenizer).__module__.startswith("transformers_modules"):
+            return None  # another process cannot import it
+        given, sandbox = self._kwargs.get("chat_template"), _compile_jinja_template("").environment
+        for some_tools in (None, [{"type": "function"}]):
+            with contextlib.suppress(Exception):  # what is wrong with the template is said of each prompt
+                if may_hang(self._tokenizer.get_chat_template(given, some_tools), sandbox):
+                    return Apart(partial(_by_transformers, self._tokenizer, self._kwargs))
+        return None
 
     @cached_property
     def skeletons(self) -> Skeletons | None:
         """Renders by joining, where the template is proven to copy contents and does not ask for the date."""
-        if not self._fast:
+        if not self._fast or self.apart is not None:
             return None
         try:
             template, _ = self._variables(self._tools)
@@ -107,7 +123,7 @@ class ChatTemplate:
             copies = not self.asks_for_date and is_verbatim(source, template.environment)
         except Exception:  # what is wrong with the template is said of each prompt
             return None
-        return Skeletons(lambda messages: self._render_in_sandbox(messages, self._tools)) if copies else None
+        return Skeletons(self._render_in_time) if copies else None
 
     @cached_property
     def second(self) -> Render | None:
@@ -127,6 +143,10 @@ class ChatTemplate:
                 if render(messages) != expected:
                     return None
         return render
+
+    def _render_in_time(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        with time_limit(messages):
+            return self._render_in_sandbox(messages, self._tools)
 
     def _render_in_sandbox(self, messages: Sequence[Mapping[str, Any]], tools: Tools) -> str:
         template, variables = self._variables(tools)
@@ -151,6 +171,18 @@ class ChatTemplate:
             template.globals = {}
             self._compiled[source] = template, variables
         return self._compiled[source]
+
+
+def _by_transformers(
+    tokenizer: "PreTrainedTokenizerBase", kwargs: Mapping[str, Any], messages: Messages, tools: Tools
+) -> str:
+    return tokenizer.apply_chat_template(
+        messages,
+        tokenize=False,
+        add_generation_prompt=True,
+        tools=None if tools is None else list(tools),
+        **kwargs,
+    )
 
 
 def _quicker(sandbox: "Environment") -> "Environment":
