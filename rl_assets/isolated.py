@@ -52,7 +52,7 @@ class Isolated:
 
         Args:
             target: `module:function`, which is called with the worker's `Connection` and `argument`.
-            argument: for the function; it is unpickled by nobody else.
+            argument: for the function, which alone knows what it means.
             clean: what is shown instead of a printed line.
         """
         self.connection, theirs = Pipe()

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import pickle
 import selectors
 import time
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from rl_assets.isolated import Isolated
 from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.hidden import Hidden
 from rl_assets.rewards.outcome import Scored
-from rl_assets.rewards.worker import TARGET, read
+from rl_assets.rewards.worker import TARGET, described, read
 from rl_assets.workers import cores
 
 _LOAD_SECONDS = 120.0
@@ -89,7 +88,7 @@ class _Worker:
     """
 
     def __init__(self, function: RewardFunction, task: _Task | None) -> None:
-        self.process = Isolated(TARGET, pickle.dumps(function), Hidden(function.kwargs).message)
+        self.process = Isolated(TARGET, described(function), Hidden(function.kwargs).message)
         self.loaded = self.left_threads = False
         self.task = task
         self.begun = time.monotonic()
@@ -123,7 +122,7 @@ class _Crew:
         while True:
             while more and given - turn < self._most_waiting and (worker := self._free()):
                 if more := (sample := next(coming, None)) is not None:
-                    worker.give(_Task(sample[0], pickle.dumps(sample[1])))
+                    worker.give(_Task(sample[0], json.dumps(sample[1]).encode()))
                     given += 1
             if turn in self._done:
                 yield self._done.pop(turn)

@@ -4,12 +4,13 @@ import contextlib
 import json
 import logging
 import os
-import pickle
 import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
 from typing import Any
+
+import yaml
 
 from rl_assets.errors import InputError
 from rl_assets.rewards.function import RewardFunction
@@ -27,14 +28,18 @@ TOO_LARGE = "too_large"
 
 
 def serve(connection: Connection, argument: bytes) -> None:
-    """Load the pickled `RewardFunction`, say what came of it, and answer samples until there are no more.
+    """Load a reward function, say what came of it, and answer samples until there are no more.
 
     Every message is JSON: first null, or the parts of an InputError; then for each sample its score, error
     and other values, and whether the call left threads behind.
+
+    Args:
+        connection: samples come in, each a JSON list of four texts, and answers go out.
+        argument: the function, as `described`.
     """
     # math-verify warns when its own time limits are off; here the process is the limit.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
-    function: RewardFunction = pickle.loads(argument)
+    function = RewardFunction(**yaml.safe_load(argument))
     try:
         compute_score = function.load()
     except InputError as error:
@@ -44,7 +49,7 @@ def serve(connection: Connection, argument: bytes) -> None:
     connection.send_bytes(b"null")
     while True:
         try:
-            data_source, solution, truth, info = pickle.loads(connection.recv_bytes())
+            data_source, solution, truth, info = json.loads(connection.recv_bytes())
         except EOFError:
             return
         # Values travel as JSON text: each call has its own, whatever the function does to them.
@@ -55,6 +60,12 @@ def serve(connection: Connection, argument: bytes) -> None:
             os._exit(0)
         connection.send_bytes(answer(scored, tidy.left_threads()))
         tidy.up()
+
+
+def described(function: RewardFunction) -> bytes:
+    """What `serve` needs of a function. Its arguments come from a YAML, and YAML says them exactly."""
+    parts = {"path": function.path, "name": function.name, "kwargs": dict(function.kwargs)}
+    return yaml.safe_dump(parts).encode()
 
 
 def answer(scored: Scored, left: bool) -> bytes:
