@@ -83,11 +83,15 @@ def a_number_is_beyond_every_reader(dataset: Dataset) -> None:
     manifest.write_text(json.dumps(export))
 
 
+VIDEO = [{"item": '"clip.mp4"', "bytes": None, "digest": None}]
+"""A video file, which is not put into the training files as bytes."""
+
 FAULTS: dict[str, Callable[[Dataset], None]] = {
     **{name: shard(asset, fault) for name, asset, fault in reversed(SHARD_FAULTS)},
     **{name: table(asset, fault) for name, asset, fault in reversed(TABLE_FAULTS)},
     "field_contract.scorer_known": table("field_contract", set_field("data_source", "nobody/scores")),
     "length_filtered.few_are_unrenderable": table("unrenderable_rows", lambda rows: rows.extend(rows * 10)),
+    "length_filtered.trainers_read_rows": table("length_filtered", set_field("videos", VIDEO)),
     "rollouts.groups": shard("rollouts", another_prompt_in_the_first_row),
     "reward_inputs.groups": table("reward_inputs", set_field("sample_index", 9)),
     "reward_scores.rows_conserved": table("reward_scores", drop_first),
