@@ -15,9 +15,9 @@ from rl_assets.store import last_manifest, write_file
 
 NAME = "build_report"
 DESCRIPTION = """\
-This build and the last one that differed from it: rows in and out by reason, lengths, pass rates by source,
-and the prompts whose pass rate changed most, each with a response. `build_report.md` beside this asset is the
-same as a file."""
+This build and the last one that differed from it: changed settings, rows in and out by reason, lengths, pass
+rates by source, and the prompts whose pass rate changed most, each with a response. `build_report.md` beside
+this asset is the same as a file."""
 
 _MOVERS = 8
 
@@ -40,6 +40,7 @@ def build_build_report(dataset: Dataset) -> dg.AssetsDefinition:
             counts,
             {**rejects(dataset), **dataset.export().left_out},
             *(dataset.table(name) for name in ("length_filtered", "reward_scores", "prompt_difficulty")),
+            settings=_settings(dataset),
         )
         last = last_manifest(BuildReport, dataset.storage / f"{NAME}.json")
         report = last.followed_by(snapshot) if last else BuildReport(current=snapshot)
@@ -55,6 +56,15 @@ def build_build_report(dataset: Dataset) -> dg.AssetsDefinition:
         )
 
     return build_report
+
+
+def _settings(dataset: Dataset) -> dict[str, Any]:
+    """The settings that decide rows, responses and scores; of `reward_kwargs`, the names alone."""
+    blocks = {"data", "contract", "policy", "rollout", "reward", "curation"}
+    settings = dataset.spec.model_dump(mode="json", include=blocks)
+    function = settings["reward"]["custom_reward_function"]
+    function["reward_kwargs"] = sorted(function["reward_kwargs"])
+    return settings
 
 
 def _plot(report: BuildReport) -> str | None:

@@ -1,6 +1,6 @@
 """What changed between two builds of a dataset: rows, lengths, pass rates, and prompts that moved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rl_assets import markdown
 from rl_assets.rewards.difficulty import difficulty_by_source
-from rl_assets.store import Table, digest_json
+from rl_assets.store import Table, digest_json, to_json
 
 _CUT = 240
 
@@ -24,6 +24,8 @@ class Snapshot(BaseModel):
             their pass rates.
         policy: fingerprint of the policy, or "" where there are no responses.
         pass_rates: by uid; None where no response to the prompt was scored.
+        settings: what the YAML says of rows, responses and scores, each value as JSON by its dotted key;
+            None in a report of a release that did not keep them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -34,6 +36,7 @@ class Snapshot(BaseModel):
     sources: dict[str, dict[str, float | None]]
     policy: str
     pass_rates: dict[str, float | None]
+    settings: dict[str, str] | None = None
 
 
 class BuildReport(BaseModel):
@@ -56,6 +59,8 @@ class BuildReport(BaseModel):
 
     def followed_by(self, snapshot: Snapshot) -> "BuildReport":
         """The report of the build after this one; the same report where nothing changed."""
+        if self.current.settings is None and snapshot.model_copy(update={"settings": None}) == self.current:
+            return BuildReport(current=snapshot, previous=self.previous)
         return self if snapshot == self.current else BuildReport(current=snapshot, previous=self.current)
 
 
@@ -76,7 +81,12 @@ class Change(NamedTuple):
 
 
 def take_snapshot(
-    counts: Mapping[str, int], rejects: Mapping[str, int], prompts: Table, scores: Table, difficulty: Table
+    counts: Mapping[str, int],
+    rejects: Mapping[str, int],
+    prompts: Table,
+    scores: Table,
+    difficulty: Table,
+    settings: Mapping[str, Any],
 ) -> Snapshot:
     """A build in numbers.
 
@@ -86,6 +96,7 @@ def take_snapshot(
         prompts: `length_filtered`.
         scores: `reward_scores`.
         difficulty: `prompt_difficulty`.
+        settings: what decides rows, responses and scores, as nested as the YAML is.
     """
     columns = ["uid", "policy", "pass_rate"]
     return Snapshot(
@@ -104,7 +115,16 @@ def take_snapshot(
         },
         policy=next((row["policy"] for row in difficulty.head(1, columns)), ""),
         pass_rates={row["uid"]: row["pass_rate"] for row in difficulty.rows(columns)},
+        settings=dict(_flat(settings)),
     )
+
+
+def _flat(settings: Mapping[str, Any], block: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{block}{key}.")
+        else:
+            yield f"{block}{key}", to_json(value)
 
 
 def _lengths(prompts: Table, scores: Table) -> dict[str, float]:
@@ -155,7 +175,10 @@ def render_report(
         "Set aside, by reason": (before.rejects, now.rejects),
         "Lengths in tokens": (before.lengths, now.lengths),
     }
-    parts = [f"# {name}: this build and the last", _headline(report), *([plot] if plot else [])]
+    parts = [f"# {name}: this build and the last", _headline(report)]
+    if changed := _changed_settings(report):
+        parts.append("## Changed settings\n\n" + markdown.table(["", "last", "this"], changed))
+    parts += [plot] if plot else []
     parts += [f"## {title}\n\n{_changes(changes(*pair))}" for title, pair in sections.items()]
     if report.previous:
         parts.append(f"## Biggest movers\n\n{_movers(movers(before, now, limit), samples)}")
@@ -185,7 +208,21 @@ def _headline(report: BuildReport) -> str:
     came = len(now.pass_rates.keys() - before.pass_rates.keys())
     went = len(before.pass_rates.keys() - now.pass_rates.keys())
     policy = "the same policy" if now.policy == before.policy else "another policy"
+    if changed := len(_changed_settings(report)):
+        policy += f", and {'a setting' if changed == 1 else f'{changed} settings'} changed"
     return f"{came:,} answered prompts came and {went:,} went. They were answered by {policy}."
+
+
+def _changed_settings(report: BuildReport) -> list[list[str]]:
+    """The settings that differ, each with its value in the last build and in this one."""
+    if report.previous is None or report.previous.settings is None or report.current.settings is None:
+        return []
+    before, now = report.previous.settings, report.current.settings
+    return [
+        [markdown.code(key), *(_escaped(values.get(key, "–")) for values in (before, now))]
+        for key in dict.fromkeys((*now, *before))
+        if before.get(key) != now.get(key)
+    ]
 
 
 def _changes(lines: Sequence[Change]) -> str:

@@ -59,6 +59,23 @@ def test_movers_are_shown_with_a_response_unless_previews_are_off(tmp_path: Path
     assert "![pass rate](data:image/png;base64," in text
 
 
+def test_a_changed_setting_is_named_and_no_secret_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text("def compute_score(**_): return 1.0")
+
+    def built(scores: list[float], temperature: float, token: str) -> Dataset:
+        function = {"path": "reward.py", "reward_kwargs": {"token": token}}
+        how = {"rollout": {"temperature": temperature}, "reward": {"custom_reward_function": function}}
+        return build(tmp_path, scores, **how)
+
+    built([0.0, 0.0], 1.0, "sk-one")
+    dataset = built([1.0, 0.0], 0.7, "sk-two")
+    text = (dataset.storage / "build_report.md").read_text()
+    assert "answered by the same policy, and a setting changed." in text
+    assert "| `rollout.temperature` | 1.0 | 0.7 |" in text
+    stored = (dataset.storage / "build_report.json").read_text()
+    assert ("token" in stored, "sk-" in stored + text) == (True, False)
+
+
 def test_a_report_of_another_layout_is_no_reason_to_stop(tmp_path: Path) -> None:
     dataset = build(tmp_path, [0.0, 0.0])
     (dataset.storage / "build_report.json").write_text('{"version": 0}')

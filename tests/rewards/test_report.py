@@ -43,7 +43,8 @@ def test_a_snapshot_holds_counts_lengths_and_rates(tmp_path: Path) -> None:
         )
     scores = score_table(tmp_path, {0: [1.0, 0.0], 1: [None, None]})
     difficulty = measure_difficulty(scores, policy="f00d", pass_score=0.5, most=2, folder=tmp_path)
-    taken = take_snapshot({"raw_files": 2}, {"x": 1}, writer.table, scores, difficulty)
+    settings = {"rollout": {"temperature": 1.0, "stop": ["\n"]}, "reward": {}}
+    taken = take_snapshot({"raw_files": 2}, {"x": 1}, writer.table, scores, difficulty, settings)
     assert taken == Snapshot(
         counts={"raw_files": 2},
         rejects={"x": 1},
@@ -65,6 +66,7 @@ def test_a_snapshot_holds_counts_lengths_and_rates(tmp_path: Path) -> None:
         },
         policy="f00d",
         pass_rates={uid(0): 0.5, uid(1): None},
+        settings={"rollout.temperature": "1.0", "rollout.stop": '["\\n"]', "reward": "{}"},
     )
     assert Snapshot.model_validate_json(taken.model_dump_json()) == taken
 
@@ -78,6 +80,31 @@ def test_a_build_is_held_against_the_last_that_differed() -> None:
     assert second.followed_by(two) == second
     assert second.followed_by(one) == BuildReport(current=one, previous=two)
     assert len({first.digest, second.digest}) == 2
+
+
+def test_settings_that_changed_are_named_with_both_values() -> None:
+    before = snapshot(settings={"rollout.temperature": "1.0", "rollout.n": "4", "data.old": "1"})
+    now = snapshot(settings={"rollout.temperature": "0.7", "rollout.n": "4", "rollout.new": '"a | b"'})
+    lines = rendered(BuildReport(current=now, previous=before))
+    assert any("answered by the same policy, and 3 settings changed." in line for line in lines)
+    assert "| `rollout.temperature` | 1.0 | 0.7 |" in lines
+    assert '| `rollout.new` | – | "a \\| b" |' in lines
+    assert "| `data.old` | 1 | – |" in lines
+    assert not any("rollout.n`" in line for line in lines)
+    assert "## Changed settings" not in rendered(BuildReport(current=now, previous=now))
+
+
+def test_a_stored_report_without_settings_is_read_and_says_of_none_that_it_changed() -> None:
+    written = BuildReport(current=snapshot(counts={"raw_files": 1}), previous=snapshot()).model_dump()
+    for build in written.values():
+        del build["settings"]
+    stored = BuildReport.model_validate(written)
+    same = snapshot(counts={"raw_files": 1}, settings={"rollout.n": "4"})
+    assert stored.followed_by(same) == BuildReport(current=same, previous=snapshot())
+    other = snapshot(counts={"raw_files": 2}, settings={"rollout.n": "4"})
+    followed = stored.followed_by(other)
+    assert followed == BuildReport(current=other, previous=stored.current)
+    assert "## Changed settings" not in rendered(followed)
 
 
 def test_movers_are_prompts_of_both_builds_by_the_size_of_their_change() -> None:
