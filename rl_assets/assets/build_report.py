@@ -39,7 +39,9 @@ def build_build_report(dataset: Dataset) -> dg.AssetsDefinition:
         snapshot = take_snapshot(
             counts,
             {**rejects(dataset), **dataset.export().left_out},
-            *(dataset.table(name) for name in ("length_filtered", "reward_scores", "prompt_difficulty")),
+            dataset.table("length_filtered"),
+            dataset.table("reward_scores"),
+            dataset.table("prompt_difficulty"),
             settings=_settings(dataset),
         )
         last = last_manifest(BuildReport, dataset.storage / f"{NAME}.json")

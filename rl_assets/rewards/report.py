@@ -86,6 +86,7 @@ def take_snapshot(
     prompts: Table,
     scores: Table,
     difficulty: Table,
+    *,
     settings: Mapping[str, Any],
 ) -> Snapshot:
     """A build in numbers.

@@ -44,7 +44,7 @@ def test_a_snapshot_holds_counts_lengths_and_rates(tmp_path: Path) -> None:
     scores = score_table(tmp_path, {0: [1.0, 0.0], 1: [None, None]})
     difficulty = measure_difficulty(scores, policy="f00d", pass_score=0.5, most=2, folder=tmp_path)
     settings = {"rollout": {"temperature": 1.0, "stop": ["\n"]}, "reward": {}}
-    taken = take_snapshot({"raw_files": 2}, {"x": 1}, writer.table, scores, difficulty, settings)
+    taken = take_snapshot({"raw_files": 2}, {"x": 1}, writer.table, scores, difficulty, settings=settings)
     assert taken == Snapshot(
         counts={"raw_files": 2},
         rejects={"x": 1},
