@@ -80,14 +80,13 @@ class ChatTemplate:
         """As `render`, by an engine for templates."""
         messages = without_empty_calls(messages)
         if self._fast and self.apart is None:
-            with time_limit(messages):
-                if tools is None and (second := self.second) and (text := second(messages)) is not None:
-                    return text
-                if messages and all(map(_has_role_and_content, messages)):
-                    try:
-                        return self._render_in_sandbox(messages, tools)
-                    except Exception:  # a template raises what it likes; said again, and better, below
-                        pass
+            if tools is None and (second := self.second) and (text := second(messages)) is not None:
+                return text
+            if messages and all(map(_has_role_and_content, messages)):
+                try:
+                    return self._render_in_sandbox(messages, tools)
+                except Exception:  # a template raises what it likes; said again, and better, below
+                    pass
         return self.render_plainly(messages, tools)
 
     def render_plainly(self, messages: Messages, tools: Tools = None) -> str:
@@ -123,7 +122,7 @@ class ChatTemplate:
             copies = not self.asks_for_date and is_verbatim(source, template.environment)
         except Exception:  # what is wrong with the template is said of each prompt
             return None
-        return Skeletons(self._render_in_time) if copies else None
+        return Skeletons(lambda messages: self._render_in_sandbox(messages, self._tools)) if copies else None
 
     @cached_property
     def second(self) -> Render | None:
@@ -144,14 +143,11 @@ class ChatTemplate:
                     return None
         return render
 
-    def _render_in_time(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        with time_limit(messages):
-            return self._render_in_sandbox(messages, self._tools)
-
     def _render_in_sandbox(self, messages: Sequence[Mapping[str, Any]], tools: Tools) -> str:
         template, variables = self._variables(tools)
         context = template.new_context({**variables, "messages": messages, "tools": tools}, shared=True)
-        return "".join(template.root_render_func(context))
+        with time_limit(messages):
+            return "".join(template.root_render_func(context))
 
     def _variables(self, tools: Tools) -> tuple["Template", dict[str, Any]]:
         """The compiled template, and all that it sees besides messages and tools."""

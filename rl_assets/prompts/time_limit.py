@@ -8,6 +8,7 @@ in a process of its own (`apart`), which can be ended. The faster engine counts 
 
 import ctypes
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,7 @@ class time_limit:
         self.thread = threading.get_ident()
         self.outer = self.thread in _running
         if not self.outer:
-            if not _watch.is_alive():
+            if not _watched:
                 _start()
             _running[self.thread] = self
 
@@ -113,16 +114,16 @@ class time_limit:
 
 _running: dict[int, time_limit] = {}
 _lock = threading.Lock()
-_watch = threading.Thread()
+_watched: list[threading.Thread] = []
+"""The thread that looks at what is running; a process that was forked has none."""
+os.register_at_fork(after_in_child=_watched.clear)
 
 
 def _start() -> None:
-    """Start the thread that looks at what is running; a process that was forked has none."""
-    global _watch
     with _lock:
-        if not _watch.is_alive():
-            _watch = threading.Thread(target=_look, name="time-limit", daemon=True)
-            _watch.start()
+        if not _watched:
+            _watched.append(threading.Thread(target=_look, name="time-limit", daemon=True))
+            _watched[0].start()
 
 
 def _look() -> None:
