@@ -145,7 +145,8 @@ class DataSpec(_Spec):
 
     apply_chat_template_kwargs: dict[str, Plain] = Field({})
     """Settings of the chat template, such as `enable_thinking: false`; one that the template does not read is
-    refused."""
+    refused. A row may have its own in a column `chat_template_kwargs`, or under that key in `extra_info`:
+    they count more than these, and the column more than `extra_info`. (verl has none for a row.)"""
 
     tool_config_path: PathText | None = None
     """YAML file of tool schemas in verl's form; they are rendered into every prompt and counted. A row's own

@@ -395,6 +395,11 @@ _TABLE = (
         "Choose a policy that reads this kind of media, or leave these rows out.",
     ),
     _on_rendering(
+        "render.settings_invalid",
+        "The row's own `chat_template_kwargs` are no object, or name what the chat template does not read.",
+        "Correct the name, or leave it out; a prompt's end and its tools are no settings.",
+    ),
+    _on_rendering(
         "render.media_error",
         "A medium cannot be decoded, or the policy's processor refuses it.",
         "Read the message: mend the medium, or leave the row out.",

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +20,11 @@ from rl_assets.memory import uncollected
 from rl_assets.progress import Log
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.media_source import media_parts
+from rl_assets.prompts.refused import Refused
 from rl_assets.prompts.render import PromptRenderer, Rendered
+from rl_assets.prompts.settings import has_settings, row_settings
 from rl_assets.prompts.tools import row_tools
+from rl_assets.store import canonical_json
 from rl_assets.workers import CLUSTER, ahead, cores, spread
 
 _TEXT_COLUMNS = ["prompt", "extra_columns"]
@@ -65,7 +68,8 @@ class Job:
     def of(cls, batch: pa.RecordBatch, earlier: np.ndarray, media: np.ndarray) -> Self:
         """The job of a batch."""
         missing = earlier < 0
-        rows = batch.select(batch.schema.names if media.any() else _TEXT_COLUMNS)
+        needed = [*_TEXT_COLUMNS, *(["extra_info"] if has_settings(batch.column("extra_info")).any() else [])]
+        rows = batch.select(batch.schema.names if media.any() else needed)
         return cls(batch, earlier, media, rows if missing.all() else rows.filter(pa.array(missing)))
 
 
@@ -92,6 +96,7 @@ class Texts(NamedTuple):
         plain: the positions of those without media, of which the next three are.
         prompts: their messages.
         tools: their own function schemas; None where no row has any.
+        settings: their own settings of the chat template, of those that have any, by the row's position.
         texts: their text, empty for one that is refused.
         with_media: the positions of those that have media, which are still to be rendered.
         refused: the rows that have no prompt, by their position.
@@ -101,6 +106,7 @@ class Texts(NamedTuple):
     plain: list[int]
     prompts: list[Any]
     tools: list[Any] | None
+    settings: dict[int, dict[str, Any]]
     texts: list[str]
     with_media: list[int]
     refused: dict[int, Rendered]
@@ -118,13 +124,50 @@ def _render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
     whole = MEDIA_COLUMNS[0] in rows.schema.names  # else no row has media
     counts = media_counts(rows) if whole else np.zeros(rows.num_rows)
     with_media = np.flatnonzero(counts).tolist()
-    aside = set(with_media)
+    settings, refused = _settings(renderer, rows)
+    with_media = [index for index in with_media if index not in refused]
+    aside = {*with_media, *refused}
     plain = [index for index in range(rows.num_rows) if index not in aside]
     prompts = [decode(encoded[index]) for index in plain]
     own = None if tools is None else [tools[index] for index in plain]
-    texts, failed = renderer.texts(prompts, own)
-    refused = {plain[index]: why for index, why in failed.items()}
-    return Texts(rows, plain, prompts, own, texts, with_media, refused)
+    texts, failed = [""] * len(plain), dict[int, Rendered]()
+    for alike, places in _by_settings(renderer, plain, settings):
+        made, why = alike.texts([prompts[at] for at in places], own and [own[at] for at in places])
+        for at, text in zip(places, made, strict=True):
+            texts[at] = text
+        failed |= {places[index]: problem for index, problem in why.items()}
+    refused |= {plain[index]: why for index, why in failed.items()}
+    return Texts(rows, plain, prompts, own, settings, texts, with_media, refused)
+
+
+def _by_settings(
+    renderer: PromptRenderer, plain: list[int], settings: dict[int, dict[str, Any]]
+) -> Iterator[tuple[PromptRenderer, Sequence[int]]]:
+    """The renderers of rows by their settings, each with the places in `plain` of its rows."""
+    if not settings:
+        yield renderer, range(len(plain))
+        return
+    places: dict[str, list[int]] = {}
+    for place, index in enumerate(plain):
+        places.setdefault(canonical_json(settings.get(index)), []).append(place)
+    for alike in places.values():
+        yield renderer.with_settings(settings.get(plain[alike[0]])), alike
+
+
+def _settings(
+    renderer: PromptRenderer, rows: pa.RecordBatch
+) -> tuple[dict[int, dict[str, Any]], dict[int, Rendered]]:
+    """By position the rows' own settings of the chat template, and the rows that are refused for theirs."""
+    settings, refused = {}, {}
+    for index, found in row_settings(rows).items():
+        try:
+            if isinstance(found, Refused):
+                raise found
+            renderer.with_settings(found)
+            settings[index] = found
+        except Refused as why:
+            refused[index] = Rendered(code=why.code, path=why.path, error=why.reason)
+    return settings, refused
 
 
 def encode_texts(renderer: PromptRenderer, made: Texts, least: int = 1) -> Measured:
@@ -163,7 +206,8 @@ def _verify(renderer: PromptRenderer, made: Texts, encoded: Encoded, sample: int
     for index in np.unique(np.linspace(0, last, sample).astype(int)) if made.prompts else ():
         if made.plain[index] not in made.refused:
             ids = encoded.ids[ends[index] - encoded.lengths[index] : ends[index]]
-            renderer.verify(made.prompts[index], None if made.tools is None else made.tools[index], ids)
+            alike = renderer.with_settings(made.settings.get(made.plain[index]))
+            alike.verify(made.prompts[index], None if made.tools is None else made.tools[index], ids)
 
 
 def measure(renderer: PromptRenderer, rows: pa.RecordBatch, least: int = 1) -> Measured:

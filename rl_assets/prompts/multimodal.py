@@ -19,11 +19,12 @@ from rl_assets.prompts.media_settings import MediumSettings
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
 from rl_assets.prompts.refused import Refused, reasons, require_whole
 from rl_assets.prompts.render import Rendered
+from rl_assets.prompts.settings import settings_of
 from rl_assets.prompts.templates import ChatTemplate, without_empty_calls
 from rl_assets.prompts.time_limit import names_template, time_limit
 from rl_assets.protocol.item import build_messages
 from rl_assets.protocol.media import MediaStore
-from rl_assets.store import digest_bytes, digest_json
+from rl_assets.store import canonical_json, digest_bytes, digest_json
 from rl_assets.workers import threads_of_own
 
 if TYPE_CHECKING:
@@ -101,9 +102,11 @@ class MediaRenderer:
         self.template_kwargs = dict(template_kwargs or {})
         self.mm_processor_kwargs = dict(mm_processor_kwargs or {})
         self._to_compare = _COMPARED_ROWS
+        self._variants: dict[str, MediaRenderer] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_expansion", "_alone")}
+        made = ("_expansion", "_alone")
+        return {name: value for name, value in self.__dict__.items() if name not in made} | {"_variants": {}}
 
     @property
     def tokenizer(self) -> Any:
@@ -127,6 +130,17 @@ class MediaRenderer:
             "mm_processor_kwargs": digest_json(self.mm_processor_kwargs),
         }
 
+    def with_settings(self, own: Mapping[str, Any] | None) -> "MediaRenderer":
+        """The renderer of rows with these settings of the template, which count more than the dataset's."""
+        if not own:
+            return self
+        key = canonical_json(own)
+        if key not in self._variants:
+            other = self._variants[key] = copy.copy(self)
+            other.template_kwargs = {**self.template_kwargs, **own}
+            other._forget()
+        return self._variants[key]
+
     def reading(self, store: MediaStore) -> "MediaRenderer":
         """The same for the rows of shards, whose media bytes are in `store`."""
         return self.opening(replace(self.source, store=store))
@@ -135,7 +149,13 @@ class MediaRenderer:
         """The same with media that `source` opens."""
         other = copy.copy(self)
         other.source = source
+        other._forget()
         return other
+
+    def _forget(self) -> None:
+        """Make anew what was made of the settings of the one that this is a copy of."""
+        self._variants = {}
+        self.__dict__.pop("_alone", None)
 
     def render(self, rows: Sequence[Mapping[str, Any]]) -> list[Rendered]:
         """Render rows with media; one that is refused does not harm the others.
@@ -253,6 +273,11 @@ class MediaRenderer:
 
     def _prompt(self, row: Mapping[str, Any]) -> _Prompt:
         """Render the template, and find the media."""
+        if own := settings_of(row, row.get("extra_info")):
+            return self.with_settings(own)._rendered(row)
+        return self._rendered(row)
+
+    def _rendered(self, row: Mapping[str, Any]) -> _Prompt:
         messages = self._messages(row)
         media = list(self._media(messages, row))
         tools = row.get("tools")

@@ -1,7 +1,7 @@
 """The one render function: messages to the token ids that the policy is given."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -12,8 +12,8 @@ import numpy as np
 from rl_assets.errors import InputError, first_line
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.encoding import Encoded, TokenEncoder
-from rl_assets.prompts.refused import lost_text
-from rl_assets.prompts.settings import check_kwargs, template_variables
+from rl_assets.prompts.refused import Refused, lost_text
+from rl_assets.prompts.settings import ROW_SETTINGS, check_kwargs, template_variables, unread
 from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
 from rl_assets.prompts.time_limit import names_template
 from rl_assets.store import canonical_json, digest_bytes, digest_json
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rl_assets.prompts.multimodal import MediaRenderer
+
+_MOST_VARIANTS = 256
+"""Settings of rows kept at a time; a dataset has a few."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class PromptRenderer:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     media: "MediaRenderer | None" = None
     fast: bool = True
+    _variants: dict[str, "PromptRenderer"] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(
@@ -158,6 +162,33 @@ class PromptRenderer:
             )
         check_kwargs(kwargs, template_variables(tokenizer, kwargs))
         return cls(tokenizer, tools, kwargs, media)
+
+    def with_settings(self, own: Mapping[str, Any] | None) -> "PromptRenderer":
+        """The renderer of rows with these settings, which count more than the dataset's; itself for none.
+
+        Raises:
+            Refused: with ``render.settings_invalid``: the chat template does not read one of them.
+        """
+        if not own:
+            return self
+        key = canonical_json(own)
+        if key not in self._variants:
+            if self.variables is not None and (found := unread(own, self.variables)):
+                name, hint = found
+                reason = f"the policy's chat template does not read `{name}`{hint}"
+                raise Refused("render.settings_invalid", ROW_SETTINGS, reason)
+            if len(self._variants) >= _MOST_VARIANTS:
+                self._variants.clear()
+            media = self.media and self.media.with_settings(own)
+            self._variants[key] = replace(
+                self, template_kwargs={**self.template_kwargs, **own}, media=media, _variants={}
+            )
+        return self._variants[key]
+
+    @cached_property
+    def variables(self) -> frozenset[str] | None:
+        """What the chat template reads; None where that is not known."""
+        return template_variables(self.tokenizer, self.template_kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A compiled template and a Rust tokenizer are not pickled: another process makes its own.

@@ -13,18 +13,21 @@ import pyarrow.compute as pc
 from rl_assets.contract import MEDIA_COLUMNS
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.measure import media_counts
+from rl_assets.prompts.refused import Refused
+from rl_assets.prompts.settings import row_settings
 from rl_assets.prompts.tools import row_tools
-from rl_assets.store import Table, to_json
+from rl_assets.store import Table, canonical_json, to_json
 
-_COLUMNS = ["prompt", "extra_columns", *MEDIA_COLUMNS, "prompt_ids", "prompt_length", "uncut_length"]
+_MADE_OF = ["prompt", "extra_columns", "extra_info", *MEDIA_COLUMNS]
+_COLUMNS = [*_MADE_OF, "prompt_ids", "prompt_length", "uncut_length"]
 
 
 @dataclass
 class Earlier:
     """Ids of rows that were rendered before, under the same stamp.
 
-    A row is found by the exact text of its prompt, its own tools and its media. The ids lie in a file, of
-    which what is asked for is read; in memory are 200 bytes per row.
+    A row is found by the exact text of its prompt, its own tools and settings, and its media. The ids lie in
+    a file, of which what is asked for is read; in memory are 200 bytes per row.
 
     Attributes:
         file: int32 ids, one row after the other; made by `add`.
@@ -115,11 +118,17 @@ def _keys(batch: pa.RecordBatch) -> Iterable[bytes | None]:
     medium has no digest, since nobody knows what it will be tomorrow."""
     prompts = batch.column("prompt").cast(pa.binary()).to_pylist()
     tools = row_tools(batch.column("extra_columns"))
+    settings = row_settings(batch)
     counts = media_counts(batch).tolist()
     for index, prompt in enumerate(prompts):
         state = hashlib.blake2b(prompt, digest_size=16)
         if tools is not None and tools[index] is not None:
             state.update(b"\0tools" + to_json(tools[index]).encode())
+        if index in settings:
+            if isinstance(settings[index], Refused):
+                yield None
+                continue
+            state.update(b"\0settings" + canonical_json(settings[index]).encode())
         if counts[index]:
             media = [batch.column(name)[index].as_py() or [] for name in MEDIA_COLUMNS]
             known = sum(medium["digest"] is not None for items in media for medium in items)

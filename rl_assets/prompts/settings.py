@@ -1,16 +1,25 @@
-"""Settings of the chat template, such as `enable_thinking`: which there are, and which nobody would read."""
+"""Settings of the chat template, such as `enable_thinking`: the dataset's, a row's, and what nobody reads."""
 
 import difflib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rl_assets.contract.jsontext import decode, describe
 from rl_assets.errors import InputError
+from rl_assets.prompts.refused import Refused
 from rl_assets.store import canonical_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 SETTING = "data.apply_chat_template_kwargs"
+
+ROW_SETTINGS = "chat_template_kwargs"
+"""Where a row has settings of its own: a column of this name, or a key of its extra_info."""
 
 SET_BY_RENDERER = frozenset(
     {
@@ -99,3 +108,49 @@ def check_kwargs(kwargs: Mapping[str, Any], variables: frozenset[str] | None) ->
             expected=f"one of those that it reads ({known})",
             remedy="Correct the name, or take it out: it has no effect.",
         )
+
+
+def settings_of(columns: Mapping[str, Any], extra_info: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The settings that a row has of its own: those of its column, and beside them those of its extra_info.
+    One that is null is none.
+
+    Args:
+        columns: the row's own columns.
+        extra_info: its extra_info.
+
+    Raises:
+        Refused: with ``render.settings_invalid``: they are no object.
+    """
+    found: dict[str, Any] = {}
+    for path, owner in ((f"extra_info.{ROW_SETTINGS}", extra_info or {}), (ROW_SETTINGS, columns)):
+        given = owner.get(ROW_SETTINGS)
+        if given is not None and not isinstance(given, dict):
+            reason = f"found {describe(given)}, expected an object of settings"
+            raise Refused("render.settings_invalid", path, reason)
+        found |= {name: value for name, value in (given or {}).items() if value is not None}
+    return found or None
+
+
+def row_settings(rows: pa.RecordBatch) -> dict[int, dict[str, Any] | Refused]:
+    """By their position the rows that have settings of their own, or what is wrong with these.
+
+    Args:
+        rows: rows of the contract, with `extra_columns` and, where any row has settings in it, `extra_info`.
+    """
+    names = [name for name in ("extra_columns", "extra_info") if name in rows.schema.names]
+    columns = {name: rows.column(name) for name in names if has_settings(rows.column(name)).any()}
+    candidates = np.logical_or.reduce([has_settings(column) for column in columns.values()])
+    found: dict[int, dict[str, Any] | Refused] = {}
+    for index in np.flatnonzero(candidates).tolist():
+        own = {name: decode(column[index].as_py()) for name, column in columns.items()}
+        try:
+            if settings := settings_of(own.get("extra_columns", {}), own.get("extra_info")):
+                found[index] = settings
+        except Refused as refused:
+            found[index] = refused
+    return found
+
+
+def has_settings(column: pa.Array) -> np.ndarray:
+    """Per JSON text whether it may have settings of a row. bool, of shape (rows,)."""
+    return pc.match_substring(column, f'"{ROW_SETTINGS}":').to_numpy(zero_copy_only=False)
