@@ -253,8 +253,8 @@ _TABLE = (
     ),
     _error(
         "media.truncated",
-        "An image ends before its last pixel.",
-        "Copy or download the image again.",
+        "An image ends before its last pixel, or an MP4 file before its last box.",
+        "Copy or download the file again.",
     ),
     _error(
         "media.unreadable",

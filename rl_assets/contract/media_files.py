@@ -7,11 +7,12 @@ import re
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from rl_assets.contract.files import is_url
 from rl_assets.contract.jsontext import describe, quote
+from rl_assets.contract.media_boxes import cut_short
 from rl_assets.contract.options import ContractOptions
 from rl_assets.store import digest_bytes, digest_file
 
@@ -169,9 +170,10 @@ class MediaReader:
                 )
             if modality == "image":
                 return self._judge(real.read_bytes(), modality)
-            if not real.stat().st_size:
+            if not (size := real.stat().st_size):
                 return _fault("media.unreadable", "found an empty file")
-            return Seen(digest_file(real))
+            with real.open("rb") as stream:
+                return Seen(digest_file(real), faults=_cut(stream, size))
         except (OSError, RuntimeError, ValueError) as error:
             return _fault("media.unreadable", f"found a file that cannot be opened ({type(error).__name__})")
 
@@ -180,10 +182,15 @@ class MediaReader:
             return _fault("media.unreadable", "found no bytes at all")
         digest = digest_bytes(data)
         if modality != "image":
-            return Seen(digest)
+            return Seen(digest, faults=_cut(io.BytesIO(data), len(data)))
         if (faults := self._verdicts.get(digest)) is None:
             faults = self._verdicts[digest] = tuple(image_faults(data, self.options.max_image_pixels))
         return Seen(digest, faults=faults)
+
+
+def _cut(clip: BinaryIO, size: int) -> tuple[Fault, ...]:
+    lacking = cut_short(clip, size)
+    return () if lacking is None else (("media.truncated", f"found a file that breaks off: {lacking}"),)
 
 
 def image_faults(data: bytes, max_pixels: int) -> list[Fault]:
