@@ -1,7 +1,7 @@
 """The field contract as a linter: rows are judged, nothing is stored."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,8 @@ from rl_assets.prompts.control_tokens import PolicyTokens, read_policy_tokens
 
 if TYPE_CHECKING:
     from rl_assets.prompts import PromptRenderer
+    from rl_assets.rewards import ScorePool
+    from rl_assets.store import Table
 
 OVERLONG = "prompt.overlong"
 
@@ -26,12 +28,22 @@ class Issue(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the linter says about a set of files; `passed_over` is what else their folders hold."""
+    """What the linter says about a set of files.
+
+    Attributes:
+        accepted: rows that are accepted.
+        total: rows of the files.
+        rejected: why rows are rejected; a row may have several.
+        warnings: what else was found.
+        stops: what stops the run though its rows are accepted.
+        passed_over: what else the folders hold that were named.
+    """
 
     accepted: int
     total: int
     rejected: list[Issue]
     warnings: list[Issue]
+    stops: list[Issue]
     passed_over: list[str]
 
 
@@ -42,6 +54,7 @@ def lint(
     val_files: list[str] | None = None,
     renderer: "PromptRenderer | None" = None,
     max_prompt_length: int | None = None,
+    pool: "ScorePool | None" = None,
     root: Path | None = None,
     follow_links: bool = True,
 ) -> Report:
@@ -50,12 +63,12 @@ def lint(
     Args:
         renderer: renders the accepted rows too, where there is one; a row that its template refuses is
             rejected, and one longer than `max_prompt_length` is warned of.
+        pool: scores right answers of accepted rows, where there is one, as `perfect_answers_score` does.
         root: what relative paths start from, by default the current folder.
-
         follow_links: as in `scan_files`; who names files to be judged, and not kept, means what they lead to.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or the reward function cannot be loaded.
     """
     root = root or Path.cwd()
     manifest = scan_files(files, val_files, root=root, follow_links=follow_links)
@@ -74,11 +87,16 @@ def lint(
             accepted -= len({(issue.file, issue.row) for issue in refused})
             rejected += refused
             warnings += overlong
+        stops: list[Issue] = []
+        if pool is not None:
+            stops, failing = _score(result.accepted, pool, options)
+            warnings += failing
     return Report(
         accepted,
         manifest.rows,
         sorted(rejected, key=place),
         sorted(warnings, key=place),
+        stops,
         manifest.passed_over,
     )
 
@@ -149,3 +167,30 @@ def checkpoint_tokens(tokenizer: str | None, processor: str | None) -> PolicyTok
             media.update(tokens.media)
             control.update(tokens.control)
     return PolicyTokens(tuple(sorted(media)), tuple(sorted(control)))
+
+
+def _score(rows: "Table", pool: "ScorePool", options: ContractOptions) -> tuple[list[Issue], list[Issue]]:
+    """What stops the run, and right answers that do not score."""
+    from rl_assets.rewards.trial import never_scored_problem, try_answers
+
+    def issue(row: Mapping[str, Any], code: str, field: str, message: str) -> Issue:
+        return Issue(row["source_file"], row["source_row"], code, field, message)
+
+    truth = "reward_model.ground_truth"
+    trial = try_answers(rows, pool, options.known_data_sources)
+    never = list(trial.never_scored())
+    stops = []
+    for first in never:
+        source = first.row["data_source"]
+        problem = never_scored_problem(pool, source, trial.tried[source], first.error or "")
+        stops.append(issue(first.row, "data_source.never_scored", options.reward_fn_key, problem))
+    silent = {first.row["data_source"] for first in never}
+    warnings = [
+        issue(one.row, "reward_model.right_answer_fails", truth, one.problem)
+        for one in trial.failing
+        if one.row["data_source"] not in silent
+    ]
+    warnings += [
+        issue(row, "reward_model.mixed_types", truth, odd.problem) for odd in trial.odd for row in odd.first
+    ]
+    return stops, warnings

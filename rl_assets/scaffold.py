@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,6 +21,13 @@ _MANY_SOURCES = 20
 _NEARLY_ALL = 0.8
 _VAL = re.compile(r"(?:^|[^a-z])(?:test|val|valid|validation|eval|dev)(?:[^a-z]|$)")
 _PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction", "query", "input")
+_ANSWERS = (
+    *("answer", "answers", "final_answer", "correct_answer", "expected_answer", "reference_answer", "gold"),
+    *("solution", "solutions", "target", "label", "output", "response", "completion", "ground_truth"),
+    *("test_cases", "tests", "test", "unit_tests", "input_output"),
+)
+_SYSTEM = ("system", "system_prompt")
+_READ = {"tools", "agent_name"}
 _SOURCES = ("data_source", "source", "dataset", "task", "domain", "subset")
 _MEDIA = {"image": ("images", "image"), "video": ("videos", "video"), "audio": ("audios", "audio")}
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
@@ -51,10 +58,14 @@ class Draft:
     Attributes:
         name: of the dataset.
         guesses: one per setting, in the order of the YAML.
+        passed_over: what else is in the folder, and is no raw file.
+        unread: columns of the rows that nothing reads under this YAML, each with what was perhaps meant.
     """
 
     name: str
     guesses: list[Guess] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
 
     def settings(self, block: str) -> dict[str, Any]:
         """The values of a block (`data`, `contract`, `policy`)."""
@@ -86,9 +97,10 @@ def draft_dataset(
     manifest = scan_files([place], root=root, follow_links=True)
     rows = [row for file in manifest.files for row in _sample(file, root)]
     columns = _columns(rows)
-    return Draft(
+    draft = Draft(
         name or _name(place),
-        [
+        passed_over=manifest.passed_over,
+        guesses=[
             *_split(manifest),
             *_links(manifest, root),
             *_prompt(columns),
@@ -99,6 +111,7 @@ def draft_dataset(
             _policy(policy, root, any(name in columns for names in _MEDIA.values() for name in names)),
         ],
     )
+    return replace(draft, unread=_unread(columns, draft.options()))
 
 
 def yaml_text(draft: Draft) -> str:
@@ -221,13 +234,28 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def _split(manifest: RawManifest) -> Iterator[Guess]:
     val = [file.path for file in manifest.files if _VAL.search(file.path.rsplit("/", 1)[-1].lower())]
+    only_val = len(val) == len(manifest.files)
+    val = [] if only_val else val
     train = [file.path for file in manifest.files if file.path not in val]
     rows = {file.path: file.rows for file in manifest.files}
     for key, paths, others in (("train_files", train, val), ("val_files", val, train)):
         if paths:
             count = f"{len(paths)} file{'s' * (len(paths) > 1)}, {sum(rows[path] for path in paths):,} rows"
             why = f"{count}; by the name for validation" if key == "val_files" else count
-            yield Guess(f"data.{key}", _as_pattern(paths, others), why)
+            why += "; by the name for validation, but there is no other" if only_val else ""
+            yield Guess(f"data.{key}", _as_pattern(paths, others), why, sure=not only_val)
+
+
+def _unread(columns: Iterable[str], options: ContractOptions) -> dict[str, str]:
+    """The columns that are only carried along; of usual names, where what they hold is read from."""
+    prompt = f"the prompt is read from `{options.prompt_key}` alone"
+    meant = {
+        **dict.fromkeys(_PROMPTS, prompt),
+        **dict.fromkeys(_ANSWERS, "the right answer is read from `reward_model`: {…, `ground_truth`: …}"),
+        **dict.fromkeys(_SYSTEM, f"a system turn is read from `{options.prompt_key}`, as a message"),
+    }
+    unread = [name for name in columns if name not in options.fields | _READ]
+    return {name: meant.get(name.lower(), "") for name in unread}
 
 
 def _links(manifest: RawManifest, root: Path) -> Iterator[Guess]:

@@ -150,9 +150,39 @@ def test_where_nothing_would_be_accepted_no_launch_is_advised(root: Path) -> Non
     write_jsonl(root / "data/mine/train.jsonl", [problem(0, reward_model=None)])
     status, output = call("init", "data/mine")
     assert status == 1
-    assert "nothing would be accepted" in output
+    assert output.splitlines()[0] == "no row would be accepted as it is: reward_model.missing (1)"
     assert "reward_model.missing" in output
     assert "dg launch" not in output
+
+
+def test_files_and_columns_that_nothing_uses_are_named(root: Path) -> None:
+    (root / "data/mine").mkdir(parents=True)
+    (root / "data/mine/data.csv").write_text("question,answer\n")
+    write_jsonl(root / "data/mine/train.jsonl", [problem(0, question="2 + 2?", answer="4", level=3)])
+    status, output = call("init", "data/mine")
+    assert status == 0
+    assert "not read, since they are no parquet, json or jsonl: data/mine/data.csv" in output
+    assert "nothing reads the column question: the prompt is read from `prompt` alone" in output
+    assert "nothing reads the column answer: the right answer is read from `reward_model`" in output
+    assert "carried along, and read by nothing: level" in output
+
+
+def test_of_rows_in_verls_schema_everything_is_used(root: Path) -> None:
+    rows = [problem(0, images=["a.png"], tools=[], agent_name="x", uid="u", ability="math")]
+    found = draft(root, rows)
+    assert (found.unread, found.passed_over) == ({}, [])
+    other = draft(root, [{"problem": "2 + 2?", "solution": "4", "source": "openai/gsm8k"}])
+    assert set(other.unread) == {"solution"}
+    assert "`reward_model`" in other.unread["solution"]
+
+
+def test_files_that_are_all_named_for_validation_are_trained_on_and_said(root: Path) -> None:
+    write_jsonl(root / "data/mine/test.jsonl", [problem(0)])
+    found = draft_dataset("data/mine", root)
+    assert found.settings("data") == {"train_files": ["data/mine/test.jsonl"]}
+    assert spec(found).data.train_paths == ["data/mine/test.jsonl"]
+    (guess,) = [guess for guess in found.guesses if guess.key == "data.train_files"]
+    assert (guess.sure, "there is no other" in guess.why) == (False, True)
 
 
 def test_without_a_gpu_the_first_run_is_small(root: Path) -> None:

@@ -20,7 +20,7 @@ def _theme(code: str) -> str:
 THEMES: dict[str, list[str]] = {
     theme: list(codes)
     for theme, codes in groupby(
-        sorted(code for code, rule in CODES.items() if rule.stage != "render"),
+        sorted(code for code, rule in CODES.items() if rule.stage in ("read", "contract")),
         key=_theme,
     )
 }

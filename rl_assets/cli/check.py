@@ -1,20 +1,18 @@
 """`rl-assets check`: the field contract as a linter."""
 
-import itertools
 import json
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table as RichTable
 
-from rl_assets.cli.console import REJECTED, Screen, coloured, counted, print_remedies, stop
-from rl_assets.contract import ContractOptions
+from rl_assets.cli.console import REJECTED, Screen, coloured, counted, stop
+from rl_assets.contract import CODES, ContractOptions
 from rl_assets.errors import InputError, printable
 from rl_assets.lint import Issue, Report, checkpoint_tokens, lint, place
 
@@ -73,14 +71,16 @@ def check(
     val_files: Annotated[
         list[str] | None, typer.Option(help="Validation files: prompts shared with FILES are warned of.")
     ] = None,
-    show: Annotated[int, typer.Option(min=0, help="Lines of the table; 0 shows all.")] = 50,
+    show: Annotated[int, typer.Option(min=0, help="Rows shown for each code; 0 shows all.")] = 3,
 ) -> None:
     """Judge every row of FILES, or of a dataset's files, by the rules of the field contract.
 
     With --dataset, files and settings are those of its YAML, and the options of the YAML's settings have no
-    effect. What is accepted is what the graph accepts and can render.
+    effect. What is accepted is what the graph accepts and can render, and right answers are scored as the
+    check `perfect_answers_score` does.
 
-    Exit status: 0 when every row is accepted, 1 when a row is rejected, 2 when the call itself is wrong.
+    Exit status: 0 when every row is accepted, 1 when a row is rejected or the run would stop, 2 when the call
+    itself is wrong.
     """
     try:
         if bool(files) == (dataset is not None):
@@ -116,7 +116,7 @@ def check(
         typer.echo(json.dumps(_as_json(report), ensure_ascii=False, indent=2))
     else:
         _print(report, show)
-    raise typer.Exit(REJECTED if report.accepted < report.total else 0)
+    raise typer.Exit(REJECTED if report.stops or report.accepted < report.total else 0)
 
 
 def _lint_files(
@@ -166,58 +166,98 @@ def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
         val_files=data.val_paths,
         renderer=dataset.renderer(),
         max_prompt_length=data.max_prompt_length,
+        pool=dataset.score_pool,
         root=dataset.root,
         follow_links=data.follow_links,
     )
 
 
 def _as_json(report: Report) -> dict[str, Any]:
+    groups = _groups(report)
     return {
         "accepted": report.accepted,
         "total": report.total,
+        "counts": {group.code: group.rows for group in groups},
         "rejected": [issue._asdict() for issue in report.rejected],
         "warnings": [issue._asdict() for issue in report.warnings],
+        "stops": [issue._asdict() for issue in report.stops],
         "not_read": report.passed_over,
     }
 
 
+class _Group(NamedTuple):
+    """What was found under one code: the issues in the order of files and rows, and in how many rows."""
+
+    code: str
+    label: str
+    issues: list[Issue]
+    rows: int
+
+
+def _groups(report: Report) -> list[_Group]:
+    """The findings by code, most severe first, and of the same severity the most frequent first."""
+    found: list[_Group] = []
+    for label, issues in (("stops", report.stops), ("error", report.rejected), ("warning", report.warnings)):
+        by_code: dict[str, list[Issue]] = {}
+        for issue in issues:
+            by_code.setdefault(issue.code, []).append(issue)
+        groups = [
+            _Group(code, label, group, len({place(issue) for issue in group}))
+            for code, group in by_code.items()
+        ]
+        found += sorted(groups, key=lambda group: (-group.rows, group.code))
+    return found
+
+
 def _print(report: Report, show: int) -> None:
     console = Screen()
+    groups = _groups(report)
+    for group in groups:
+        shown = group.issues[:show] if show else group.issues
+        more = len(group.issues) - len(shown)
+        (_print_group if console.is_terminal else _write_group)(console, group, shown, more)
     if report.passed_over:
         console.print(escape(f"Not read, since they are no raw files: {', '.join(report.passed_over)}\n"))
-    issues = [("error", issue) for issue in report.rejected] + [("warning", i) for i in report.warnings]
-    issues.sort(key=lambda pair: place(pair[1]))
-    shown = issues[:show] if show else issues
-    if console.is_terminal:
-        for file, group in itertools.groupby(shown, key=lambda pair: pair[1].file):
-            console.print(f"[bold]{escape(file)}[/bold]", soft_wrap=True)
-            console.print(_table(group))
-    else:
-        for severity, issue in shown:
-            typer.echo(_line(severity, issue))
-    if len(issues) > len(shown):
-        console.print(f"… and {len(issues) - len(shown):,} more (--show 0 shows all)\n")
-    if issues:
-        print_remedies(console, Counter(issue.code for _, issue in issues).most_common())
-        console.print()
-    refused = report.total - report.accepted
-    console.print(
-        f"{counted(report.accepted, report.total)}, {refused:,} rejected, {len(report.warnings):,} warnings"
-    )
+    parts = [
+        counted(report.accepted, report.total),
+        f"{report.total - report.accepted:,} rejected",
+        f"{len({place(issue) for issue in report.warnings}):,} with warnings",
+    ]
+    if report.stops:
+        parts.append("[red]and the run stops before it generates[/red]")
+    console.print(", ".join(parts), soft_wrap=True)
 
 
-def _line(severity: str, issue: Issue) -> str:
-    """A finding on one line, for files and programs."""
+def _print_group(console: Screen, group: _Group, shown: list[Issue], more: int) -> None:
+    """A code, what to do, and its first rows, for people."""
+    rows = "1 row" if group.rows == 1 else f"{group.rows:,} rows"
+    severity = "[red]stops the run[/red]" if group.label == "stops" else coloured(group.label)
+    console.print(f"[bold]{group.code}[/bold]  {severity}  {rows}")
+    console.print(Padding(escape(CODES[group.code].remedy), (0, 0, 0, 2)))
+    table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), style="dim")
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold", ratio=1)
+    for issue in shown:
+        where = f"{issue.field}: " if issue.field else ""
+        table.add_row(escape(f"{issue.file}:{issue.row}"), escape(where + issue.message))
+    console.print(Padding(table, (0, 0, 0, 4)))
+    if more:
+        console.print(f"    … and {more:,} more (--show 0 shows all)")
+    console.print()
+
+
+def _write_group(console: Screen, group: _Group, shown: list[Issue], more: int) -> None:
+    """The same for files and programs: a line for the code, and one for each finding."""
+    remedy = CODES[group.code].remedy
+    console.print(escape(f"{group.code} ({group.rows:,}): {remedy}"), soft_wrap=True)
+    for issue in shown:
+        typer.echo(_line(group.label, issue))
+    if more:
+        console.print(f"… and {more:,} more of {group.code} (--show 0 shows all)", soft_wrap=True)
+
+
+def _line(label: str, issue: Issue) -> str:
+    """A finding on one line."""
     where = f"{issue.file}:{issue.row}: {issue.code}" + (f" {issue.field}" if issue.field else "")
-    note = " (warning)" if severity == "warning" else ""
+    note = {"stops": " (stops the run)", "warning": " (warning)", "error": ""}[label]
     return printable(f"{where}: {issue.message}{note}".replace("\n", " "))
-
-
-def _table(issues: Iterable[tuple[str, Issue]]) -> RichTable:
-    table = RichTable("row", "", "code", "field", "message", box=None, header_style="dim", pad_edge=False)
-    table.columns[0].justify = "right"
-    table.columns[2].no_wrap = True
-    for severity, issue in issues:
-        cells = (issue.code, escape(issue.field or ""), escape(issue.message))
-        table.add_row(str(issue.row), coloured(severity), *cells)
-    return table

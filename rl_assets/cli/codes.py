@@ -53,6 +53,8 @@ def codes_page() -> str:
         ("contract", "error"): "Errors in the field contract",
         ("render", "error"): "Errors on rendering",
         ("render", "warning"): "Set aside on rendering",
+        ("score", "error"): "Errors of the self-test of scoring, which refuse no row",
+        ("score", "warning"): "Warnings of the self-test of scoring",
         ("contract", "warning"): "Warnings",
     }
     for (stage, severity), title in titles.items():

@@ -63,7 +63,12 @@ def init(
         )
         write_new(target, yaml_text(draft))
     folder = target.parent.relative_to(root)
+    if not report.accepted:
+        counts = Counter(issue.code for issue in report.rejected).most_common(3)
+        why = ", ".join(f"{code} ({count:,})" for code, count in counts) or "the files have no rows"
+        console.print(f"[red]no row would be accepted as it is[/red]: {why}\n", soft_wrap=True)
     console.print(_table(draft))
+    _print_unused(console, draft)
     _print_verdict(console, report)
     console.print(f"\nwritten: [bold]{escape(str(target.relative_to(root)))}[/bold]", soft_wrap=True)
     steps = [
@@ -115,4 +120,21 @@ def _print_verdict(console: Console, report: "Report") -> None:
     if report.rejected:
         print_remedies(console, Counter(issue.code for issue in report.rejected).most_common())
     if not report.accepted:
-        console.print("[red]nothing would be accepted[/]: correct the rows, or the settings")
+        console.print("Correct the rows, or the settings, before you start a run.")
+
+
+def _print_unused(console: Console, draft: "Draft") -> None:
+    """The files and columns that were seen and that nothing uses."""
+    lines = []
+    if draft.passed_over:
+        files = ", ".join(draft.passed_over)
+        lines.append(f"[yellow]not read[/yellow], since they are no parquet, json or jsonl: {escape(files)}")
+    lines += [
+        f"[yellow]nothing reads the column[/yellow] {escape(name)}: {escape(meant)}"
+        for name, meant in draft.unread.items()
+        if meant
+    ]
+    if others := [name for name, meant in draft.unread.items() if not meant]:
+        lines.append(f"carried along, and read by nothing: {escape(', '.join(others))}")
+    if lines:
+        console.print("\n" + "\n".join(lines), soft_wrap=True, highlight=False)

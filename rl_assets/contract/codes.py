@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from rl_assets.contract.scorers import KNOWN_SOURCES, SOURCE_PREFIX
 
-Stage = Literal["read", "contract", "render"]
+Stage = Literal["read", "contract", "render", "score"]
 Severity = Literal["error", "warning"]
 
 
@@ -52,6 +52,7 @@ class Code:
 _on_reading = partial(Code, stage="read", severity="error")
 _error = partial(Code, stage="contract", severity="error")
 _on_rendering = partial(Code, stage="render", severity="error")
+_on_scoring = partial(Code, stage="score", severity="warning")
 _warning = partial(Code, stage="contract", severity="warning", adjustable=True)
 
 _MAKE_IT_TEXT = 'Store it as text or a number (pandas: `df["x"] = df["x"].astype(str)`), or drop the column.'
@@ -420,6 +421,24 @@ _TABLE = (
         "The rendered prompt is longer than allowed. The graph sets the row aside in `overlong_rows`.",
         "Shorten the prompt, or raise `data.max_prompt_length` (for the linter: `--max-prompt-length`).",
         severity="warning",
+    ),
+    _on_scoring(
+        "data_source.never_scored",
+        "No tried row of this data_source has a score: the run stops before it generates.",
+        "Correct the reward function, or list the source in `contract.known_data_sources` where its "
+        "responses are scored elsewhere.",
+        severity="error",
+    ),
+    _on_scoring(
+        "reward_model.right_answer_fails",
+        "The ground truth, written as a perfect answer, does not score the maximum (with a reward function "
+        "of your own: no more than an empty response). No response can do better.",
+        "Correct the ground truth, or the reward function.",
+    ),
+    _on_scoring(
+        "reward_model.mixed_types",
+        "The ground truth is of another type than that of most rows of its data_source.",
+        "Store them all alike, or see that the reward function reads both.",
     ),
     # Warnings
     _warning(

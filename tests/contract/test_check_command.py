@@ -35,7 +35,7 @@ def call(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_good_file(folder: Path) -> None:
-    assert call("check", "good.jsonl") == (0, "1 of 1 rows accepted, 0 rejected, 0 warnings\n")
+    assert call("check", "good.jsonl") == (0, "1 of 1 rows accepted, 0 rejected, 0 with warnings\n")
 
 
 def test_a_bad_file_is_shown_as_a_table_with_remedies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,11 +43,11 @@ def test_a_bad_file_is_shown_as_a_table_with_remedies(folder: Path, monkeypatch:
     status, output = call("check", "bad.jsonl")
     assert status == 1
     lines = re.sub(r"\x1b\[[\d;]*m", "", output).splitlines()
-    assert lines[0] == "bad.jsonl"
-    expected = "1 error prompt.not_a_list prompt found text of 2 characters, expected a list of messages"
-    assert lines[2].split() == expected.split()
+    assert lines[0].split() == ["data_source.unknown", "error", "1", "row"]
     assert any(CODES["prompt.empty"].remedy in line for line in lines)
-    assert lines[-1] == "1 of 5 rows accepted, 4 rejected, 0 warnings"
+    expected = "bad.jsonl:1 prompt: found text of 2 characters, expected a list of messages"
+    assert expected.split() in [line.split() for line in lines]
+    assert lines[-1] == "1 of 5 rows accepted, 4 rejected, 0 with warnings"
 
 
 def test_without_a_terminal_a_finding_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +87,36 @@ def test_machines_get_one_object(folder: Path) -> None:
     assert all(set(one) == {"file", "row", "code", "field", "message"} for one in report["rejected"])
 
 
-def test_the_table_is_cut_and_says_so(folder: Path) -> None:
-    assert "… and 4 more (--show 0 shows all)" in call("check", "bad.jsonl", "--show", "1")[1]
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(("arguments", "shown"), [([], 3), (["--show", "1"], 1), (["--show", "0"], 9)])
+def test_each_code_shows_a_few_rows_the_most_frequent_code_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, arguments: list[str], shown: int
+) -> None:
+    if terminal:
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    bad = [row(prompt="Hi"), *(row(prompt=[]) for _ in range(9)), row(), row()]
+    write_jsonl(folder / "many.jsonl", bad)
+    status, output = call("check", "many.jsonl", *arguments)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", output).splitlines()
+    heads = [line.split()[0] for line in lines if re.match(r"\w+\.\w+(  | \()", line)]
+    assert heads[:3] == ["prompt.empty", "prompt.not_a_list", "extra_info.index_duplicate"]
+    empty = [line for line in lines if "many.jsonl:" in line and "found no message" in line]
+    assert len(empty) == shown
+    assert any(f"… and {9 - shown} more" in line for line in lines) is (shown < 9)
+    assert (status, lines[-1]) == (1, "2 of 12 rows accepted, 10 rejected, 1 with warnings")
+
+
+def test_programs_get_the_rows_of_each_code(folder: Path) -> None:
+    report = json.loads(call("check", "bad.jsonl", "good.jsonl", "--format", "json")[1])
+    assert report["counts"] == {
+        "data_source.unknown": 1,
+        "file.malformed_line": 1,
+        "prompt.empty": 1,
+        "prompt.not_a_list": 1,
+        "reward_model.missing": 1,
+        "extra_info.index_duplicate": 1,
+        "row.duplicate": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -116,7 +144,7 @@ def test_options_of_the_data_block(folder: Path) -> None:
     options = ["--prompt-key", "question", "--reward-fn-key", "source", "--prompt-format", "text"]
     assert call("check", "text.jsonl", *options, "--known-data-source", "mine") == (
         0,
-        "1 of 1 rows accepted, 0 rejected, 0 warnings\n",
+        "1 of 1 rows accepted, 0 rejected, 0 with warnings\n",
     )
 
 
@@ -162,6 +190,45 @@ def test_a_dataset_is_judged_as_the_graph_judges_it(tmp_path: Path, toy_run: tup
     }
     overlong = [one for one in report["warnings"] if one["code"] == "prompt.overlong"]
     assert len(overlong) == rows_of["overlong_rows"]
+
+
+def checked(
+    tmp_path: Path, rows: list[dict[str, Any]], code: str | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Exit status and report of `check --dataset` on these rows, scored by `code` where it is given."""
+    project = make_project(tmp_path)
+    write_jsonl(project / "data/toy/train.jsonl", rows)
+    (project / "reward.py").write_text(code or "")
+    reward = {"custom_reward_function": {"path": "reward.py"}, "num_workers": 1} if code else {}
+    write_defs(project, attributes(data={"train_files": "data/toy/train.jsonl"}, reward=reward))
+    done = run(project, "rl-assets", "check", "--dataset", "toy", "--format", "json")
+    return done.returncode, json.loads(done.stdout[done.stdout.index("{\n") :])
+
+
+def test_right_answers_of_a_dataset_are_scored(tmp_path: Path) -> None:
+    code = (
+        "def compute_score(ground_truth, data_source, **_):\n"
+        "    if data_source == 'broken': raise ValueError('no scorer')\n"
+        "    return float(isinstance(ground_truth, list))"
+    )
+    rows = [
+        said("one", data_source="mine", reward_model={"style": "rule", "ground_truth": ["1"]}),
+        said("two", data_source="mine", reward_model={"style": "rule", "ground_truth": ["2"]}),
+        said("three", data_source="mine", reward_model={"style": "rule", "ground_truth": "3"}),
+        said("four", data_source="broken", reward_model={"style": "rule", "ground_truth": "4"}),
+    ]
+    status, report = checked(tmp_path, rows, code)
+    assert (status, report["accepted"], report["total"]) == (1, 4, 4)
+    (stop,) = report["stops"]
+    assert (stop["row"], stop["code"]) == (3, "data_source.never_scored")
+    assert "found no score for any of the 1 tried rows of 'broken'" in stop["message"]
+    found = [
+        (one["row"], one["code"]) for one in report["warnings"] if one["code"].startswith("reward_model")
+    ]
+    assert (2, "reward_model.mixed_types") in found
+    assert {place for place in found if place[1] == "reward_model.right_answer_fails"} == {
+        (place, "reward_model.right_answer_fails") for place in (0, 1, 2)
+    }
 
 
 def test_codes_are_listed_and_explained(folder: Path) -> None:

@@ -1,0 +1,146 @@
+"""The self-test of scoring before anything is generated: which rows are tried, and what comes of it."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rl_assets.rewards.pool import ScorePool
+from rl_assets.rewards.selftest import Failing, failing_answers
+from rl_assets.store import Table
+
+SAMPLE, CUSTOM_SAMPLE = 1000, 5
+"""Rows of every data_source that are tried with the built-in scorers, and with a function of the user's."""
+_PLACE = ("uid", "source_file", "source_row")
+_COLUMNS = [*_PLACE, "data_source", "reward_model", "extra_info"]
+_KEPT = 20
+_KINDS = {
+    str: "text",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+
+
+class Odd(NamedTuple):
+    """Rows whose ground truth is of another kind than that of most rows of their data_source.
+
+    Attributes:
+        problem: what it is, in words.
+        rows: how many there are.
+        first: uid, file and row of the first of them, at most 20.
+    """
+
+    problem: str
+    rows: int
+    first: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What comes of trying right answers.
+
+    Attributes:
+        tried: tried rows by data_source.
+        failing: the tried rows whose right answer does not score.
+        odd: ground truths of another kind than most; only with a function of the user's own.
+    """
+
+    tried: Counter[str]
+    failing: list[Failing]
+    odd: list[Odd]
+
+    def never_scored(self) -> Iterator[Failing]:
+        """Of every data_source of which no tried row has a score, the first row: the run stops there."""
+        without = [one for one in self.failing if one.error is not None]
+        counts = Counter(one.row["data_source"] for one in without)
+        for source in sorted(counts):
+            if counts[source] == self.tried[source]:
+                yield next(one for one in without if one.row["data_source"] == source)
+
+
+def try_answers(rows: Table, pool: ScorePool, elsewhere: Collection[str]) -> Trial:
+    """Write the ground truth of rows as a right answer, and score it.
+
+    Args:
+        rows: `field_contract`.
+        pool: how responses are scored.
+        elsewhere: sources whose responses are scored elsewhere; their rows are not tried.
+
+    Raises:
+        InputError: the reward function cannot be loaded.
+    """
+    kinds = _Kinds() if pool.function.path is not None else None
+    chosen = list(_chosen(rows, elsewhere, kinds))
+    tried = Counter(row["data_source"] for row in chosen)
+    failing = list(failing_answers(chosen, pool))
+    return Trial(tried, failing, list(kinds.odd()) if kinds is not None else [])
+
+
+def never_scored_problem(pool: ScorePool, source: str, tried: int, error: str) -> str:
+    """What is said of a data_source of which no tried row has a score.
+
+    Args:
+        tried: how many rows were tried.
+        error: why the first has none, as it may be shown.
+    """
+    function = pool.function
+    scorer = "the built-in scorer" if function.path is None else f"{function.name} of {function.path}"
+    return (
+        f"field `reward.custom_reward_function`: found no score for any of the {tried} tried rows of "
+        f"{source!r} ({error}), expected a finite number, or a dict with `score`, within {pool.timeout:g} s. "
+        f"Correct {scorer}, or list the source in contract.known_data_sources where its responses are scored "
+        "elsewhere"
+    )
+
+
+def _chosen(rows: Table, elsewhere: Collection[str], kinds: "_Kinds | None") -> Iterator[dict[str, Any]]:
+    """The first rows of every data_source that is scored here, their JSON decoded; with `kinds` also the
+    first of each kind of ground truth, and the first empty one."""
+    limit = SAMPLE if kinds is None else CUSTOM_SAMPLE
+    taken: Counter[str] = Counter()
+    for row in rows.rows(_COLUMNS):
+        source = row["data_source"]
+        if source in elsewhere or (kinds is None and taken[source] >= limit):
+            continue
+        truth = json.loads(row["reward_model"]).get("ground_truth")
+        new = kinds is not None and kinds.add(row, truth)
+        if taken[source] < limit or new:
+            taken[source] += 1
+            yield {**row, "ground_truth": truth, "extra_info": json.loads(row["extra_info"])}
+
+
+class _Kinds:
+    """Which kinds of ground truth each data_source has, and where."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Counter[str]] = {}
+        self._first: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._empty: set[str] = set()
+
+    def add(self, row: dict[str, Any], truth: Any) -> bool:
+        """Count a row; whether it is the first of its source and kind, or the first empty one."""
+        source, kind = row["data_source"], _KINDS.get(type(truth), "null")
+        self._rows.setdefault(source, Counter())[kind] += 1
+        first = self._first.setdefault((source, kind), [])
+        if len(first) < _KEPT:
+            first.append({name: row[name] for name in _PLACE})
+        empty = truth in (None, "", [], {}) and source not in self._empty
+        if empty:
+            self._empty.add(source)
+        return empty or self._rows[source][kind] == 1
+
+    def odd(self) -> Iterator[Odd]:
+        """The kinds of each source that are not that of most of its rows."""
+        for source, rows in sorted(self._rows.items()):
+            (usual, most), *others = rows.most_common()
+            for kind, many in others:
+                problem = (
+                    f"field `reward_model.ground_truth`: found {kind}, expected {usual}, as {most:,} of "
+                    f"{rows.total():,} rows of {source!r} have. Store them all alike, or see that the "
+                    "reward function reads both"
+                )
+                yield Odd(problem, many, self._first[source, kind])
