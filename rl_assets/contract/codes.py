@@ -417,6 +417,17 @@ _TABLE = (
         "some a list of parts alone.",
     ),
     _on_rendering(
+        "render.tools_lost",
+        "The name, the description or a parameter of a tool is not in the rendered prompt.",
+        "Take a policy whose chat template writes tools, or set tools aside: `tools: []` in the row, no "
+        "`data.tool_config_path`.",
+    ),
+    _on_rendering(
+        "render.tool_calls_lost",
+        "The name or an argument of a tool call is not in the rendered prompt.",
+        "Take a policy whose chat template writes tool calls, or leave these rows out.",
+    ),
+    _on_rendering(
         "prompt.overlong",
         "The rendered prompt is longer than allowed. The graph sets the row aside in `overlong_rows`.",
         "Shorten the prompt, or raise `data.max_prompt_length` (for the linter: `--max-prompt-length`).",

@@ -17,11 +17,12 @@ from rl_assets.prompts.expansion import Expansion, expand, learn_expansion
 from rl_assets.prompts.media_decode import image_size, read_audio, read_image, read_video
 from rl_assets.prompts.media_settings import MediumSettings
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
-from rl_assets.prompts.refused import Refused, reasons, require_whole
+from rl_assets.prompts.refused import Refused, reasons
 from rl_assets.prompts.render import Rendered
 from rl_assets.prompts.settings import settings_of
 from rl_assets.prompts.templates import ChatTemplate, without_empty_calls
 from rl_assets.prompts.time_limit import names_template, time_limit
+from rl_assets.prompts.whole import WholeCheck
 from rl_assets.protocol.item import build_messages
 from rl_assets.protocol.media import MediaStore
 from rl_assets.store import canonical_json, digest_bytes, digest_json
@@ -105,7 +106,7 @@ class MediaRenderer:
         self._variants: dict[str, MediaRenderer] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_expansion", "_alone")
+        made = ("_expansion", "_alone", "_whole")
         return {name: value for name, value in self.__dict__.items() if name not in made} | {"_variants": {}}
 
     @property
@@ -155,7 +156,8 @@ class MediaRenderer:
     def _forget(self) -> None:
         """Make anew what was made of the settings of the one that this is a copy of."""
         self._variants = {}
-        self.__dict__.pop("_alone", None)
+        for made in ("_alone", "_whole"):
+            self.__dict__.pop(made, None)
 
     def render(self, rows: Sequence[Mapping[str, Any]]) -> list[Rendered]:
         """Render rows with media; one that is refused does not harm the others.
@@ -281,10 +283,26 @@ class MediaRenderer:
         messages = self._messages(row)
         media = list(self._media(messages, row))
         tools = row.get("tools")
-        text = self._template(messages, self.tools if tools is None else tools or None)
-        tokens = {modality: getattr(self.processor, f"{modality}_token", None) for modality in MODALITIES}
-        require_whole(text, messages, tokens)
+        tools = (self.tools if tools is None else tools) or None
+        plain = [{**message, "content": _plain(message.get("content"))} for message in messages]
+        text = self._template(plain, tools)
+        self._require_whole(text, plain, tools)
         return _Prompt(text, media)
+
+    def _require_whole(self, text: str, messages: Messages, tools: Sequence[dict[str, Any]] | None) -> None:
+        """Refuse a rendered prompt that does not hold every medium once, or lacks another part of its row."""
+        kinds = [part["type"] for _, part in media_parts(messages)]
+        for modality in MODALITIES:
+            token, media = getattr(self.processor, f"{modality}_token", None), kinds.count(modality)
+            if token is not None and (found := text.count(token)) != media:
+                reason = f"{found} {modality} placeholders in the rendered prompt of {media} {modality}s"
+                raise Refused("render.media_lost", "prompt", reason)
+        for loss in self._whole.losses(text, messages, tools):
+            raise Refused(*loss)
+
+    @cached_property
+    def _whole(self) -> WholeCheck:
+        return WholeCheck(self._template)
 
     def _messages(self, row: Mapping[str, Any]) -> Messages:
         """The prompt with its placeholders as parts, without keys that are null."""
@@ -322,12 +340,11 @@ class MediaRenderer:
 
     @names_template
     def _template(self, messages: Messages, tools: Sequence[dict[str, Any]] | None) -> str:
-        plain = [{**message, "content": _plain(message.get("content"))} for message in messages]
-        with reasons("render.template_error", "prompt"), time_limit(plain):
+        with reasons("render.template_error", "prompt"), time_limit(messages):
             if self._alone.apart is not None:  # first where it can be ended
-                self._alone.apart(plain, list(tools) if tools else None)
+                self._alone.apart(messages, list(tools) if tools else None)
             return self.processor.apply_chat_template(
-                plain,
+                messages,
                 tokenize=False,
                 add_generation_prompt=True,
                 tools=list(tools) if tools else None,

@@ -12,10 +12,11 @@ import numpy as np
 from rl_assets.errors import InputError, first_line
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.encoding import Encoded, TokenEncoder
-from rl_assets.prompts.refused import Refused, lost_text
+from rl_assets.prompts.refused import Refused
 from rl_assets.prompts.settings import ROW_SETTINGS, check_kwargs, template_variables, unread
 from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
 from rl_assets.prompts.time_limit import names_template
+from rl_assets.prompts.whole import Loss
 from rl_assets.store import canonical_json, digest_bytes, digest_json
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Rendered:
     error: str | None = None
     code: str | None = None
     path: str = "prompt"
+
+    @classmethod
+    def lost(cls, loss: Loss) -> Self:
+        """A prompt that lacks something of its row."""
+        return cls(error=loss.reason, code=loss.code, path=loss.path)
 
 
 @dataclass(frozen=True)
@@ -249,8 +255,8 @@ class PromptRenderer:
             try:
                 if (text := copied(messages, tools_)) is None:
                     text = self.template.interpreted(messages, tools_)
-                    if text and (lost := lost_text(text, messages)):
-                        refused[index] = Rendered(code="render.text_lost", path=lost[0], error=lost[1])
+                    if text and (losses := self.template.whole.losses(text, messages, tools_)):
+                        refused[index] = Rendered.lost(losses[0])
                         text = ""
                 texts.append(text)
             except Exception as error:  # a template raises what it likes

@@ -42,14 +42,16 @@ class Skeletons:
     """Renders messages as `render` does, which must be proven to copy contents (`is_verbatim`).
 
     A skeleton is made when roles are seen for the second time, and held against `render` before it is used.
-    What it renders holds the whole text of every message but an assistant's, which templates may leave out.
+    What it renders holds the whole text of every message, and all else that `is_whole` demands.
 
     Args:
         render: messages to text, or an exception where the template refuses them.
+        is_whole: whether a text has everything that the template was given to make it of these messages; so
+            have all texts of the same roles then.
     """
 
-    def __init__(self, render: Render) -> None:
-        self._render = render
+    def __init__(self, render: Render, is_whole: Callable[[str, Messages], bool]) -> None:
+        self._render, self._is_whole = render, is_whole
         self._seen: set[Roles] = set()
         self._made: dict[Roles, Skeleton | None] = {}
 
@@ -75,14 +77,15 @@ class Skeletons:
         return skeleton.fill(messages) if skeleton else None
 
     def _make(self, roles: Roles, messages: Messages) -> Skeleton | None:
-        """The skeleton for these roles; None where the template refuses them, leaves out what is not an
-        assistant's, or differs from `render`."""
+        """The skeleton for these roles; None where the template refuses them, leaves anything out, or differs
+        from `render`."""
         try:
             one, other = (self._without_contents(roles, mark) for mark in _MARKS)
             copied = {message for _, message, _ in one.places}
-            whole = all(index in copied or role == "assistant" for index, role in enumerate(roles))
-            same = one == other and one.fill(messages) == self._render(messages)
-            return one if whole and same else None
+            text = self._render(messages)
+            same = one == other and one.fill(messages) == text
+            whole = len(copied) == len(roles) and self._is_whole(text, messages)
+            return one if same and whole else None
         except Exception:  # the template raises what it likes; it is asked again for each prompt
             return None
 

@@ -11,6 +11,7 @@ from rl_assets.prompts.second_engine import PROBES, Render, second_engine
 from rl_assets.prompts.skeleton import Skeletons
 from rl_assets.prompts.time_limit import may_hang, time_limit
 from rl_assets.prompts.verbatim import OF_EVERY_DICT, is_verbatim
+from rl_assets.prompts.whole import WholeCheck
 from rl_assets.store import to_json
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class ChatTemplate:
         return self.interpreted(messages, tools) if text is None else text
 
     def copied(self, messages: Messages, tools: Tools = None) -> str | None:
-        """As `render`, of a prompt whose text is known to hold that of each message; None for others, which
-        are to be `interpreted`."""
+        """As `render`, of a prompt whose text is known to be whole; None for others, which are to be
+        `interpreted`."""
         return self.skeletons(messages) if tools is self._tools and self.skeletons else None
 
     def interpreted(self, messages: Messages, tools: Tools = None) -> str:
@@ -122,7 +123,17 @@ class ChatTemplate:
             copies = not self.asks_for_date and is_verbatim(source, template.environment)
         except Exception:  # what is wrong with the template is said of each prompt
             return None
-        return Skeletons(lambda messages: self._render_in_sandbox(messages, self._tools)) if copies else None
+        if not copies:
+            return None
+        return Skeletons(
+            lambda messages: self._render_in_sandbox(messages, self._tools),
+            lambda text, messages: not self.whole.losses(text, messages, self._tools),
+        )
+
+    @cached_property
+    def whole(self) -> WholeCheck:
+        """What the texts of this template lack."""
+        return WholeCheck(self.interpreted)
 
     @cached_property
     def second(self) -> Render | None:

@@ -29,6 +29,7 @@ from rl_assets.store import Table
 from rl_assets.workers import threads_of_own
 from tests.build import problem, write_jsonl
 from tests.prompts import media, processors
+from tests.prompts.families import WEATHER
 
 SEES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3"]
 IMAGES = {"a.png": (50, 30), "b.png": (20, 64), "c.png": (200, 170)}
@@ -242,6 +243,17 @@ DROPS_SYSTEM = (
     "{{ c.text or '<|image_pad|>' }}{% endfor %}{% endfor %}"
 )
 DROPS_IMAGES = "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}"
+WRITES_PARTS = (
+    "{% for m in messages %}{% for c in m.content %}{{ c.text or '<|image_pad|>' }}{% endfor %}{% endfor %}"
+)
+
+
+def _calls(row: dict[str, Any]) -> dict[str, Any]:
+    call = {"type": "function", "function": {"name": "look", "arguments": {"at": 3}}}
+    row["prompt"].insert(0, {"role": "assistant", "content": "", "tool_calls": [call]})
+    return row
+
+
 RAISES = "{{ raise_exception('no images, please') }}"
 
 
@@ -311,6 +323,20 @@ RAISES = "{{ raise_exception('no images, please') }}"
             "render.text_lost",
             "prompt[0].content",
             "not in the rendered prompt",
+        ),
+        (
+            media.row("<image>", images=["a.png"]) | {"tools": [WEATHER]},
+            WRITES_PARTS,
+            "render.tools_lost",
+            "tools[0].function.name",
+            "the chat template writes no tools",
+        ),
+        (
+            _calls(media.row("<image>", images=["a.png"])),
+            WRITES_PARTS,
+            "render.tool_calls_lost",
+            "prompt[0].tool_calls[0].function.name",
+            "the chat template writes no tool calls",
         ),
     ],
 )

@@ -140,7 +140,7 @@ def joined_alike(sandbox: Environment, source: str, chats: list[list[dict[str, s
     def render(messages: Any) -> str:
         return template.render(messages=messages, **VARIABLES)
 
-    skeletons = Skeletons(render)
+    skeletons = Skeletons(render, lambda text, messages: True)
     for chat in chats:
         skeletons(chat)
         if (text := skeletons(chat)) is not None:
