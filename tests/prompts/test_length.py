@@ -18,6 +18,7 @@ from rl_assets.prompts.measure import Job, measure, measure_all, measure_in_proc
 from rl_assets.store import Table
 from tests.build import problem, write_jsonl
 from tests.prompts.families import GEMMA, QWEN, WEATHER, tokenizer_with
+from tests.small import WITH_TOOLS
 
 LIMIT = 50
 
@@ -107,15 +108,26 @@ def test_a_rows_own_tools_take_the_place_of_the_files(tmp_path: Path, renderer: 
     assert ["other" in text for text in texts] == [False, True, False]
 
 
-def test_an_argument_of_a_tool_call_is_no_medium(tmp_path: Path, renderer: PromptRenderer) -> None:
+def test_an_argument_of_a_tool_call_is_no_medium(tmp_path: Path, policy: Path) -> None:
     call = {"type": "function", "function": {"name": "draw", "arguments": {"type": "image"}}}
     asked = [
         {"role": "user", "content": "Draw."},
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "content": "Done."},
     ]
-    result = gate(tmp_path, contract(tmp_path, [problem(1, prompt=asked)]), renderer)
+    writes_calls = PromptRenderer(tokenizer_with(policy, WITH_TOOLS))
+    result = gate(tmp_path, contract(tmp_path, [problem(1, prompt=asked)]), writes_calls)
     assert (places(result.kept), places(result.refused)) == ([0], [])
+
+
+def test_tools_of_the_dataset_that_the_template_does_not_write_refuse_every_row(
+    tmp_path: Path, policy: Path
+) -> None:
+    blind = PromptRenderer(tokenizer_with(policy, GEMMA), tools=[WEATHER])
+    rows = [problem(1), problem(2), problem(3), problem(4, tools=[])]
+    result = gate(tmp_path, contract(tmp_path, rows), blind)
+    assert (places(result.kept), places(result.refused)) == ([3], [0, 1, 2])
+    assert {row["code"] for row in result.refused.rows(["code"])} == {"render.tools_lost"}
 
 
 def test_what_renders_to_nothing_is_refused(tmp_path: Path, policy: Path) -> None:
