@@ -18,6 +18,7 @@ from rl_assets.errors import InputError, first_line
 from rl_assets.project import last_materialization
 from rl_assets.protocol.manifest import shard_name
 from rl_assets.rewards.export import LEFT_OUT
+from rl_assets.rewards.solution import decode_responses
 from rl_assets.store import Table
 
 _NAMED_IN = ("field_contract", "rejected_rows", "overlong_rows", "unrenderable_rows", "length_filtered")
@@ -331,7 +332,7 @@ def _generated(dataset: Dataset, uid: str, shard: Shard) -> Iterator[Response]:
                 sample_index=fields["sample_index"][index],
                 finish_reason=fields["finish_reason"][index],
                 tokens=len(ids),
-                text=tokenizer.decode(ids, skip_special_tokens=True),
+                text=decode_responses(tokenizer, [ids])[0],
             )
 
 

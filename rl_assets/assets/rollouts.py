@@ -14,6 +14,7 @@ from rl_assets.assets.unchanged import step
 from rl_assets.contract import SPLITS
 from rl_assets.protocol import MediaStore
 from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.rewards.solution import decode_responses
 from rl_assets.store import read_manifest
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _responses(
                         "uid": fields["uid"][index],
                         "sample": fields["sample_index"][index],
                         "prompt": last_message(fields["raw_prompt"][index]),
-                        "response": tokenizer.decode(ids, skip_special_tokens=True),
+                        "response": decode_responses(tokenizer, [ids])[0],
                         "finish_reason": fields["finish_reason"][index],
                     }
                 )

@@ -44,7 +44,16 @@ def check_key(dataset: Dataset, asset: str) -> str | None:
     if read is None:
         return None
     settings = dataset.spec.model_dump(mode="json", include=_SETTINGS)
-    return digest_json([read, settings, dataset.reward_function.digest, code_digest()])
+    tokenizer = _tokenizer(dataset) if asset == "field_contract" else None
+    return digest_json([read, settings, dataset.reward_function.digest, tokenizer, code_digest()])
+
+
+def _tokenizer(dataset: Dataset) -> dict[str, str] | None:
+    """The files with which a perfect answer is written as the policy would write it."""
+    try:
+        return file_digests(rendering_files(policy_folder(dataset.policy)))
+    except InputError:
+        return None
 
 
 def recorded(dataset: Dataset, asset: str, key: str | None) -> dict[str, Findings]:

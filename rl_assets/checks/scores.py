@@ -10,7 +10,15 @@ from rl_assets.checks.check import Check
 from rl_assets.checks.findings import PLACE, Findings, shown
 from rl_assets.errors import InputError
 from rl_assets.rewards.builtin import has_builtin
-from rl_assets.rewards.trial import CUSTOM_SAMPLE, SAMPLE, never_scored_problem, try_answers
+from rl_assets.rewards.solution import Writer
+from rl_assets.rewards.trial import (
+    CUSTOM_SAMPLE,
+    SAMPLE,
+    SECONDS,
+    never_scored_problem,
+    tags_problem,
+    try_answers,
+)
 
 
 def _scorer_known(dataset: Dataset) -> Findings:
@@ -39,9 +47,14 @@ def _scorer_known(dataset: Dataset) -> Findings:
 
 
 def _perfect_answers_score(dataset: Dataset) -> Findings:
-    pool = dataset.score_pool
-    trial = try_answers(dataset.table("field_contract"), pool, dataset.spec.contract.known_data_sources)
+    pool, elsewhere = dataset.score_pool, dataset.spec.contract.known_data_sources
+    log = dg.get_dagster_logger().info
+    trial = try_answers(dataset.table("field_contract"), pool, elsewhere, _writer(dataset), log)
     findings = Findings({"rows": trial.tried.total()})
+    if trial.not_tried:
+        findings.numbers["rows_not_tried"] = trial.not_tried
+    if trial.tags:
+        findings.fail(tags_problem(trial.tags))
     for first in trial.never_scored():
         findings.fatal = True
         source, error = first.row["data_source"], shown(dataset, first.error or "")
@@ -53,6 +66,15 @@ def _perfect_answers_score(dataset: Dataset) -> Findings:
             findings.fail(odd.problem, row)
         findings.failures += odd.rows - len(odd.first)
     return findings
+
+
+def _writer(dataset: Dataset) -> Writer | None:
+    """None where the policy cannot be read, which the steps that need it say."""
+    try:
+        renderer = dataset.renderer()
+    except InputError:
+        return None
+    return Writer(renderer.tokenizer, dataset.spec.data.apply_chat_template_kwargs)
 
 
 def _every_response_scored(dataset: Dataset) -> Findings:
@@ -97,7 +119,9 @@ CHECKS = [
         "The ground truth, written as a perfect answer, scores the maximum (with a reward function of your "
         f"own: more than an empty response). Up to {SAMPLE:,} rows of every `data_source` are tried, and "
         f"{CUSTOM_SAMPLE} with a function of your own, and one of each kind of ground truth, which must not "
-        "be mixed then. Where nothing that was tried of a source has a score, the run stops.",
+        f"be mixed then; none is begun after {SECONDS:g} s. An answer is written as the policy would write "
+        "it: after what its chat template writes, and in its tokens. Tags that verl drops, since they are "
+        "special tokens, are named. Where nothing that was tried of a source has a score, the run stops.",
         _perfect_answers_score,
         dg.AssetCheckSeverity.WARN,
         may_be_fatal=True,

@@ -9,6 +9,7 @@ import pyarrow as pa
 from upath import UPath
 
 from rl_assets.progress import Log, Progress
+from rl_assets.rewards.solution import decode_responses
 from rl_assets.store import Table, TableWriter, to_json
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def build_reward_inputs(
     """Decode every response and put it beside the reward fields of its prompt.
 
     `solution_str` is what verl's reward managers make of a response: its ids up to the valid length (the
-    sum of the attention mask over the response columns), decoded without special tokens.
+    sum of the attention mask over the response columns), decoded without special tokens. Tags that the
+    policy has as special tokens, such as `<answer>`, are kept, while verl drops them.
 
     Args:
         rollouts: the manifest of the rollout shards.
@@ -95,7 +97,7 @@ def _rows(data: "DataProto", tokenizer: "PreTrainedTokenizerBase") -> Iterator[d
     responses = data.batch["responses"]
     lengths = data.batch["attention_mask"][:, -responses.shape[1] :].sum(-1).tolist()
     valid = [ids[:length] for ids, length in zip(responses.tolist(), lengths, strict=True)]
-    solutions = tokenizer.batch_decode(valid, skip_special_tokens=True)
+    solutions = decode_responses(tokenizer, valid)
     fields = data.non_tensor_batch
     for index, solution in enumerate(solutions):
         yield {

@@ -1,17 +1,22 @@
 """The self-test of scoring before anything is generated: which rows are tried, and what comes of it."""
 
 import json
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rl_assets.progress import Log, Progress
 from rl_assets.rewards.pool import ScorePool
 from rl_assets.rewards.selftest import Failing, failing_answers
+from rl_assets.rewards.solution import Writer
 from rl_assets.store import Table
 
 SAMPLE, CUSTOM_SAMPLE = 1000, 5
 """Rows of every data_source that are tried with the built-in scorers, and with a function of the user's."""
+SECONDS = 60.0
+"""No row is begun after so long: a scorer may be slow."""
 _PLACE = ("uid", "source_file", "source_row")
 _COLUMNS = [*_PLACE, "data_source", "reward_model", "extra_info"]
 _KEPT = 20
@@ -45,11 +50,15 @@ class Trial:
 
     Attributes:
         tried: tried rows by data_source.
+        not_tried: rows that were chosen and not begun within the time.
+        tags: tags that are special tokens of the policy, which verl's reward managers do not see.
         failing: the tried rows whose right answer does not score.
         odd: ground truths of another kind than most; only with a function of the user's own.
     """
 
     tried: Counter[str]
+    not_tried: int
+    tags: tuple[str, ...]
     failing: list[Failing]
     odd: list[Odd]
 
@@ -62,22 +71,62 @@ class Trial:
                 yield next(one for one in without if one.row["data_source"] == source)
 
 
-def try_answers(rows: Table, pool: ScorePool, elsewhere: Collection[str]) -> Trial:
-    """Write the ground truth of rows as a right answer, and score it.
+def try_answers(
+    rows: Table, pool: ScorePool, elsewhere: Collection[str], writer: Writer | None = None, log: Log = str
+) -> Trial:
+    """Write the ground truth of rows as a right answer, and score it; no row is begun after `SECONDS`.
 
     Args:
         rows: `field_contract`.
         pool: how responses are scored.
         elsewhere: sources whose responses are scored elsewhere; their rows are not tried.
+        writer: writes an answer as the policy would; None takes it as it is.
+        log: told every few seconds how many were tried.
 
     Raises:
         InputError: the reward function cannot be loaded.
     """
     kinds = _Kinds() if pool.function.path is not None else None
-    chosen = list(_chosen(rows, elsewhere, kinds))
-    tried = Counter(row["data_source"] for row in chosen)
-    failing = list(failing_answers(chosen, pool))
-    return Trial(tried, failing, list(kinds.odd()) if kinds is not None else [])
+    chosen, tried = list(_chosen(rows, elsewhere, kinds)), Counter[str]()
+    failing = list(failing_answers(_in_time(chosen, tried, log), pool, writer))
+    return Trial(
+        tried=tried,
+        not_tried=len(chosen) - tried.total(),
+        tags=writer.tags if writer is not None else (),
+        failing=failing,
+        odd=list(kinds.odd()) if kinds is not None else [],
+    )
+
+
+def tags_problem(tags: Collection[str]) -> str:
+    """What is said of tags that are special tokens of the policy."""
+    return (
+        f"{', '.join(tags)} are special tokens of the policy: verl's reward managers decode a response with "
+        "skip_special_tokens=True, so that its `solution_str` lacks them and a scorer that reads them scores "
+        "0 there. Here they are kept. For training, use a tokenizer in which they are not special (`special: "
+        "false` in tokenizer.json), or a scorer that does not need them"
+    )
+
+
+def _in_time(rows: list[dict[str, Any]], tried: Counter[str], log: Log) -> Iterator[dict[str, Any]]:
+    """The rows that are begun within the time, counted by source; the first one of every source comes first,
+    then the second ones."""
+    progress = Progress(log, "perfect answers", len(rows), "rows")
+    end = time.monotonic() + SECONDS
+    for row in _in_turn(rows):
+        if tried and time.monotonic() >= end:
+            return
+        tried[row["data_source"]] += 1
+        yield row
+        progress.add(1)
+
+
+def _in_turn(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    seen, turns = Counter[str](), list[tuple[int, dict[str, Any]]]()
+    for row in rows:
+        turns.append((seen[row["data_source"]], row))
+        seen[row["data_source"]] += 1
+    return [row for _, row in sorted(turns, key=lambda turn: turn[0])]
 
 
 def never_scored_problem(pool: ScorePool, source: str, tried: int, error: str) -> str:
