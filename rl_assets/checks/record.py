@@ -9,6 +9,8 @@ from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.provenance import code_digest
 from rl_assets.assets.unchanged import versions
 from rl_assets.checks.findings import Findings
+from rl_assets.errors import InputError
+from rl_assets.rollout.fingerprint import file_digests, policy_folder, rendering_files
 from rl_assets.store import digest_json, read_record, write_record
 
 READS = {

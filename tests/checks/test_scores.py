@@ -19,6 +19,7 @@ from tests.checks.stores import (
     the_others_warn,
 )
 from tests.rewards.builders import reward_input, uid
+from tests.rollout.test_vocabulary import SPECIAL, chat_policy
 
 
 def custom(root: Path, code: str) -> dict[str, object]:
@@ -169,3 +170,30 @@ def test_without_previews_a_problem_says_what_is_wrong_and_not_with_which_text(t
     assert problems(evaluate(dataset, "reward_scores", "scorer_works")) == [
         "no response of 'openai/gsm8k' could be scored: KeyError"
     ]
+
+
+def test_tags_that_verl_drops_are_warned_of_before_anything_is_generated(tmp_path: Path) -> None:
+    special = (*SPECIAL, "<answer>", "</answer>")
+    policy = chat_policy(tmp_path / "policy", special=special)
+    dataset = bare_dataset(tmp_path, policy={"path": str(policy)})
+    put_contract(dataset, contract_row(0, truth={"target": ["Rome"]}, data_source="searchR1_nq"))
+    (problem,) = problems(evaluate(dataset, "field_contract", "perfect_answers_score"))
+    assert problem.startswith("<answer>, </answer> are special tokens of the policy")
+    chat_policy(policy)
+    assert evaluate(dataset, "field_contract", "perfect_answers_score").passed
+
+
+def test_a_slow_function_is_tried_within_a_time_and_on_every_source_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_assets.checks.scores._SECONDS", 1.0)
+    code = "import time\ndef compute_score(**_):\n    time.sleep(0.15)\n    return 1.0"
+    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, code))
+    rows = [contract_row(number, data_source=f"mine/{number // 5}") for number in range(10)]
+    put_contract(dataset, *rows)
+    findings = evaluate(dataset, "field_contract", "perfect_answers_score")
+    tried = findings.numbers["rows"]
+    assert isinstance(tried, int)
+    assert 1 <= tried < 10
+    assert findings.numbers["rows_not_tried"] == 10 - tried
+    assert [row["source_row"] for row in findings.rows][:2] == [0, 5][: len(findings.rows)]
