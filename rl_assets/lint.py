@@ -89,7 +89,7 @@ def lint(
             warnings += overlong
         stops: list[Issue] = []
         if pool is not None:
-            stops, failing = _score(result.accepted, pool, options)
+            stops, failing = _score(result.accepted, pool, options, renderer)
             warnings += failing
     return Report(
         accepted,
@@ -169,15 +169,19 @@ def checkpoint_tokens(tokenizer: str | None, processor: str | None) -> PolicyTok
     return PolicyTokens(tuple(sorted(media)), tuple(sorted(control)))
 
 
-def _score(rows: "Table", pool: "ScorePool", options: ContractOptions) -> tuple[list[Issue], list[Issue]]:
+def _score(
+    rows: "Table", pool: "ScorePool", options: ContractOptions, renderer: "PromptRenderer | None"
+) -> tuple[list[Issue], list[Issue]]:
     """What stops the run, and right answers that do not score."""
+    from rl_assets.rewards.solution import Writer
     from rl_assets.rewards.trial import never_scored_problem, try_answers
 
     def issue(row: Mapping[str, Any], code: str, field: str, message: str) -> Issue:
         return Issue(row["source_file"], row["source_row"], code, field, message)
 
     truth = "reward_model.ground_truth"
-    trial = try_answers(rows, pool, options.known_data_sources)
+    writer = None if renderer is None else Writer(renderer.tokenizer, renderer.template_kwargs)
+    trial = try_answers(rows, pool, options.known_data_sources, writer, lambda line: None)
     never = list(trial.never_scored())
     stops = []
     for first in never:

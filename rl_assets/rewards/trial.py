@@ -72,7 +72,7 @@ class Trial:
 
 
 def try_answers(
-    rows: Table, pool: ScorePool, elsewhere: Collection[str], writer: Writer | None = None, log: Log = str
+    rows: Table, pool: ScorePool, elsewhere: Collection[str], writer: Writer | None, log: Log
 ) -> Trial:
     """Write the ground truth of rows as a right answer, and score it; no row is begun after `SECONDS`.
 
