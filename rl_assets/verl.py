@@ -190,10 +190,14 @@ def _bytes(reference: MediaReference, media: MediaStore | None) -> bytes:
 
 
 def _image(data: bytes, part: dict[str, Any]) -> "Image":
+    """The image of a part, opened; decoded as well where verl would see another picture than the policy."""
     from PIL import Image, UnidentifiedImageError
 
+    from rl_assets.prompts.media_decode import looks_other_elsewhere, read_image
+
     try:
-        return Image.open(io.BytesIO(data))
+        medium = io.BytesIO(data)
+        return read_image(medium) if looks_other_elsewhere(medium) else Image.open(io.BytesIO(data))
     except UnidentifiedImageError as error:
         raise InputError(
             field="raw_prompt",

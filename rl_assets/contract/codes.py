@@ -506,7 +506,7 @@ _TABLE = (
     _warning(
         "media.image_mode",
         "An image is not RGB (transparent, palette or grey).",
-        "Nothing, if the processor converts it; otherwise store the image as RGB.",
+        "Nothing: it is converted to RGB, and grey of more than 8 bits is scaled.",
     ),
     _warning(
         "row.duplicate",

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from rl_assets.contract.media import PLACEHOLDERS, payload_keys
+from rl_assets.contract.media import PLACEHOLDERS
+from rl_assets.contract.media_forms import payload_keys
 from rl_assets.contract.schema import COLUMN_OF
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rl_assets.contract.consistency import has_inline_media
 from rl_assets.contract.jsontext import canonical, decode
-from rl_assets.contract.media import payload_keys
+from rl_assets.contract.media_forms import payload_keys
 from rl_assets.contract.schema import COLUMN_OF
 from rl_assets.contract.uids import content_digest, copy_digest, prompt_digest
 

@@ -32,6 +32,7 @@ HEALINGS = (
     "index_assigned",
     "columns_prefixed",
     "parts_renamed",
+    "media_renamed",
 )
 _BATCH_ROWS = 1024
 _BATCH_BYTES = 64 << 20

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rl_assets.contract.draft import Draft, Spot
 from rl_assets.contract.jsontext import describe, encode
 from rl_assets.contract.media_files import MediaReader, Seen
-from rl_assets.contract.prompts import PART_MODALITY
+from rl_assets.contract.media_forms import PART_MODALITY, in_verls_form, payload_keys
 from rl_assets.contract.schema import COLUMN_OF, MEDIA_COLUMNS, MODALITIES
 
 PLACEHOLDERS = {"image": "<image>", "video": "<video>", "audio": "<audio>"}
@@ -155,17 +155,9 @@ def _check_part(
     if key is None:
         parts[modality] += 1
         return
-    value = payload[key]
-    if type(value) is dict and type(value.get("url")) is str:
-        value = value["url"]
-    seen = reader.look(value, modality)
+    seen = reader.look(payload[key], modality)
     _report(seen, f"{spot.path}.{key}", draft)
     identities.append([modality, seen.digest or seen.address])
-
-
-def payload_keys(modality: str) -> tuple[str, ...]:
-    """Keys under which an object may hold a medium, the first that is filled counts."""
-    return ("bytes", "path", modality, f"{modality}_url", f"input_{modality}", "url", "base64")
 
 
 def _as_list(value: Any, modality: str, draft: Draft) -> list[Any] | None:
@@ -188,11 +180,14 @@ def _check_item(
     if type(item) is dict and None in item.values() and draft.options.drop_nulls:
         draft.healed.add("null_keys_dropped")
         item = {key: value for key, value in item.items() if value is not None}
+    if (plain := in_verls_form(item, modality)) is not item:
+        draft.healed.add("media_renamed")
+        item = plain
     rest: dict[str, Any] = {}
     data = None
     if type(item) is dict:
         key = next((key for key in payload_keys(modality) if key in item), None)
-        payload = None if key is None else item[key]
+        payload = item if key is None else item[key]
         rest = {name: value for name, value in item.items() if name not in payload_keys(modality)}
         if type(item.get("bytes")) is bytes:
             data = item["bytes"]

@@ -8,11 +8,12 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from rl_assets.contract.files import is_url
 from rl_assets.contract.jsontext import describe, quote
 from rl_assets.contract.media_boxes import cut_short
+from rl_assets.contract.media_forms import path_of
 from rl_assets.contract.options import ContractOptions
 from rl_assets.store import digest_bytes, digest_file
 
@@ -56,7 +57,7 @@ class MediaReader:
 
     options: ContractOptions
     folder: Path | None
-    _files: dict[Path, Seen] = field(default_factory=dict)
+    _files: dict[tuple[Path, bool], Seen] = field(default_factory=dict)
     _verdicts: dict[str, tuple[Fault, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -73,7 +74,7 @@ class MediaReader:
         """The files that were looked at, those too that are missing; none outside the media folder."""
         return {
             path
-            for path, seen in self._files.items()
+            for (path, _), seen in self._files.items()
             if "media.outside_folder" not in (code for code, _ in seen.faults)
         }
 
@@ -104,7 +105,9 @@ class MediaReader:
         for key in ("bytes", "path", "url"):
             if (value := payload.get(key)) is not None and type(value) is not dict:
                 return self.look(value, modality)
-        return _fault("media.bad_item", "found an object without bytes, path or url")
+        keys = ", ".join(quote(str(key)) for key in payload if key != "type") or "no key"
+        expected = f"`{modality}` with a path or a data: URI, or `bytes`"
+        return _fault("media.bad_item", f"found an object with {keys}, expected {expected}")
 
     def _frames(self, frames: list[Any]) -> Seen:
         seen = [self.look(frame, "image") for frame in frames]
@@ -115,6 +118,8 @@ class MediaReader:
     def _look_up(self, text: str, modality: str) -> Seen:
         if text.startswith("data:"):
             return self._data_uri(text, modality)
+        if text.startswith("file://"):
+            return self._file(path_of(text), modality)
         if "://" in text[:20]:
             return self._url(text, modality)
         if len(text) > _LONGEST_PATH or "\0" in text or "\n" in text:
@@ -129,8 +134,6 @@ class MediaReader:
             host = url.hostname or ""
         except ValueError:
             return _fault("media.bad_item", "found a URL that cannot be read")
-        if url.scheme == "file":
-            return self._file(unquote(url.path), modality)
         if url.scheme not in ("http", "https"):
             return _fault("media.remote", f"found a medium under {quote(url.scheme)}")
         if host not in self.options.allowed_hosts:
@@ -150,10 +153,11 @@ class MediaReader:
     def _file(self, name: str, modality: str) -> Seen:
         if self.folder is None:
             return _fault("media.file_missing", "found a path in a remote file; set `contract.media_root`")
-        path = self.folder / name
-        if (known := self._files.get(path)) is not None:
+        # An image is decoded; a clip of the same name is not.
+        looked_at = self.folder / name, modality == "image"
+        if (known := self._files.get(looked_at)) is not None:
             return known
-        seen = self._files[path] = self._open_file(path, name, modality)
+        seen = self._files[looked_at] = self._open_file(looked_at[0], name, modality)
         return seen
 
     def _open_file(self, path: Path, name: str, modality: str) -> Seen:
@@ -216,9 +220,48 @@ def image_faults(data: bytes, max_pixels: int) -> list[Fault]:
         found = f"{int(product.group()):,}" if product else "too many"
         return [("media.image_size", f"found {found} pixels, expected at most {max_pixels:,}")]
     except Image.UnidentifiedImageError:
+        if (name := other_format(data)) is not None:
+            return [("media.unreadable", f"found {name}, expected {', '.join(IMAGE_FORMATS)}")]
         return [("media.unreadable", f"found {len(data)} bytes that are no image")]
     except Exception as error:  # Pillow's decoders raise errors of any kind on hostile data.
         if "truncated" in str(error).lower():
             return [("media.truncated", f"found an image that breaks off ({str(error)[:80]})")]
         return [("media.unreadable", f"found an image that cannot be decoded ({type(error).__name__})")]
     return [] if mode == "RGB" else [("media.image_mode", f"found mode {mode}")]
+
+
+_MAGIC = (
+    (b"\0\0\1\0", "an icon (ICO)"),
+    (b"\0\0\0\x0cjP  ", "a JPEG 2000 image"),
+    (b"\xffO\xffQ", "a JPEG 2000 image"),
+    (b"\0\0\0\x0cJXL ", "a JPEG XL image"),
+    (b"\xff\x0a", "a JPEG XL image"),
+    (b"8BPS", "a Photoshop file"),
+    (b"%PDF", "a PDF file"),
+    (b"%!PS", "a PostScript file"),
+    (b"v/1\1", "an OpenEXR image"),
+    (b"DDS ", "a DDS texture"),
+    (b"qoif", "a QOI image"),
+    (b"\x1aE\xdf\xa3", "a Matroska or WebM video"),
+    (b"PK\3\4", "a ZIP archive"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"version https://git-lfs", "a Git LFS pointer in place of the file (`git lfs pull` brings it)"),
+)
+_BRANDS = {
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"), "a HEIC image"),
+    **dict.fromkeys((b"avif", b"avis"), "an AVIF image"),
+}
+
+
+def other_format(data: bytes) -> str | None:
+    """What bytes are that are no image of a format that is read, by how they begin; None where unknown."""
+    if (name := next((name for magic, name in _MAGIC if data.startswith(magic)), None)) is not None:
+        return name
+    if data[4:8] == b"ftyp":
+        return _BRANDS.get(data[8:12], "an MP4 video")
+    if data[128:132] == b"DICM":
+        return "a DICOM image"
+    text = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith((b"<svg", b"<?xml", b"<!--", b"<!doctype svg")) and b"<svg" in text:
+        return "an SVG drawing"
+    return "a page of HTML" if text.startswith((b"<!doctype html", b"<html")) else None

@@ -4,21 +4,12 @@ from typing import Any
 
 from rl_assets.contract.draft import Draft, Spot, has_null_key, without_null_keys
 from rl_assets.contract.jsontext import describe, parse, quote
+from rl_assets.contract.media_forms import PART_MODALITY, in_verls_form
 from rl_assets.contract.tools import check_calls
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _ANSWERABLE = frozenset({"user", "tool"})
 _ROLES_TEXT = "system, developer, user, assistant or tool"
-
-PART_MODALITY = {
-    "image": "image",
-    "image_url": "image",
-    "video": "video",
-    "video_url": "video",
-    "audio": "audio",
-    "audio_url": "audio",
-    "input_audio": "audio",
-}
 
 
 def check_prompt(prompt: Any, draft: Draft) -> list[Any]:
@@ -107,7 +98,7 @@ def _check_message(message: Any, path: str, draft: Draft) -> Any:
 
 def _with_verls_parts(message: dict[Any, Any], draft: Draft) -> dict[Any, Any]:
     """The message with its media parts in verl's form, ``{"type": "image", "image": …}``, where they were in
-    OpenAI's, ``{"type": "image_url", "image_url": {"url": …}}``."""
+    another, such as OpenAI's, ``{"type": "image_url", "image_url": {"url": …}}``."""
     content = message.get("content")
     parts = content if type(content) is list else []
     renamed = [_in_verls_form(part) for part in parts]
@@ -120,14 +111,12 @@ def _with_verls_parts(message: dict[Any, Any], draft: Draft) -> dict[Any, Any]:
 def _in_verls_form(part: Any) -> Any:
     kind = part.get("type") if type(part) is dict else None
     modality = PART_MODALITY.get(kind) if type(kind) is str else None
-    if modality is None or modality == kind:
+    if modality is None:
         return part
-    named = {modality if key == kind else key: value for key, value in part.items()}
-    source = named.get(modality)
-    if type(source) is dict and "url" in source:
-        named |= {**source, modality: source["url"]}
-        del named["url"]
-    return {**named, "type": modality}
+    plain = in_verls_form(part, modality)
+    if plain is part and kind == modality:
+        return part
+    return {"type": modality, **{key: value for key, value in plain.items() if key != "type"}}
 
 
 def _heal_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any, Any]:

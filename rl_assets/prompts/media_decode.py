@@ -23,22 +23,40 @@ _CONTAINERS = """
 """
 _OPTIONS = {"format_whitelist": ",".join(_CONTAINERS.split()), "protocol_whitelist": "file"}
 
+# EXIF's tag, and how pixels are moved for its values (CIPA DC-008, 4.6.5.1); those from 5 on swap the sides.
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+_ON_ITS_SIDE = frozenset({5, 6, 7, 8})
+_WHITES = (1.0, 255.0, 4095.0, 65_535.0)
+
 FRAMES_PER_SECOND = 2.0
 """Rate of a video that is given as a list of frames, as in verl."""
 
 
 def image_size(medium: Medium) -> tuple[int, int]:
-    """Height and width of an image in pixels, read from its header.
+    """Height and width in pixels of the image that `read_image` gives, read from its header.
 
     Raises:
         OSError: no image, or of a format that the contract does not take.
     """
     with _opened_image(medium) as image:
-        return image.height, image.width
+        height, width = image.height, image.width
+        return (width, height) if _orientation(image) in _ON_ITS_SIDE else (height, width)
 
 
 def read_image(medium: Medium) -> "Image":
-    """An image in RGB, its alpha channel laid over white; its EXIF orientation is not applied. As in verl.
+    """An image in RGB, turned as its EXIF orientation says; its alpha channel is laid over white.
+
+    Grey of more than 8 bits keeps its contrast: white is the least of 1, 255, 4095 and 65535 that no pixel
+    exceeds, and where there is none, or a pixel is negative, the range of the pixels is spread.
 
     Raises:
         OSError: no image, or one that breaks off.
@@ -46,15 +64,57 @@ def read_image(medium: Medium) -> "Image":
     from PIL import Image
 
     with _opened_image(medium) as image:
-        if image.mode != "RGBA":
-            return image.convert("RGB")
-        flat = Image.new("RGB", image.size, (255, 255, 255))
-        flat.paste(image, mask=image.getchannel("A"))
-        return flat
+        turn = _TURNS.get(_orientation(image))
+        seen = _in_eight_bits(image) if _is_deep(image) else image
+        if seen.mode != "RGBA":
+            flat = seen.convert("RGB")
+        else:
+            flat = Image.new("RGB", seen.size, (255, 255, 255))
+            flat.paste(seen, mask=seen.getchannel("A"))
+    return flat if turn is None else flat.transpose(Image.Transpose[turn])
+
+
+def looks_other_elsewhere(medium: Medium) -> bool:
+    """Whether a reader that turns no image and cuts 16 bits to 8, as verl's does, sees another picture."""
+    with _opened_image(medium) as image:
+        return _is_deep(image) or _orientation(image) in _TURNS
+
+
+def _is_deep(image: "Image") -> bool:
+    return image.mode[0] in "IF"
+
+
+def _orientation(image: "Image") -> int:
+    """The EXIF orientation of an image that is open and not decoded yet, without decoding it.
+
+    Pillow turns a TIFF itself.
+    """
+    from PIL import Image
+
+    if image.format == "TIFF":
+        return 1
+    try:
+        # A PNG's own method decodes the picture, to look for what may come after it.
+        return int(Image.Image.getexif(image).get(_ORIENTATION, 1))
+    except Exception:  # of any kind on damaged EXIF, which says nothing then
+        return 1
+
+
+def _in_eight_bits(image: "Image") -> "Image":
+    from PIL import Image
+
+    pixels = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
+    least, most = float(pixels.min()), float(pixels.max())
+    white = next((white for white in _WHITES if most <= white), None)
+    low, high = (least, most) if white is None or least < 0 else (0.0, white)
+    spread = (pixels - low) * (255 / max(high - low, 1e-9))
+    return Image.fromarray(spread.round().astype(np.uint8), "L")
 
 
 def read_video(
-    medium: Medium, choose: Callable[[dict[str, Any]], Sequence[int]]
+    medium: Medium,
+    choose: Callable[[dict[str, Any]], Sequence[int]],
+    whole: Callable[[list["Image"]], list["Image"]] = list,
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Chosen frames of a video; of one that is a list of frames, all.
 
@@ -62,6 +122,7 @@ def read_video(
         medium: the video.
         choose: given `total_num_frames`, `fps` (per second), `height`, `width` and `duration` (seconds), says
             which frames to take, in ascending order.
+        whole: what becomes of the frames of a list.
 
     Returns:
         uint8 of shape (frames, 3, height, width), and the metadata with `frames_indices`.
@@ -70,7 +131,7 @@ def read_video(
         ValueError: it has no frames, breaks off, or its frames differ in size.
     """
     if isinstance(medium, list):
-        frames = [np.asarray(read_image(frame)) for frame in medium]
+        frames = [np.asarray(frame) for frame in whole([read_image(frame) for frame in medium])]
         if len({frame.shape for frame in frames}) != 1:
             raise ValueError("frames of different sizes")
         about = _about(len(frames), FRAMES_PER_SECOND, *frames[0].shape[:2])
@@ -139,8 +200,14 @@ def _container(medium: Medium) -> Iterator[Any]:
         raise ValueError("a list where a clip is expected")
     source = _rewound(medium)
     opened = str(source) if isinstance(source, Path) else source
-    with _av().open(opened, container_options=_OPTIONS) as container:
-        yield container
+    av = _av()
+    try:
+        with av.open(opened, container_options=_OPTIONS) as container:
+            yield container
+    except av.error.FFmpegError as error:  # its own text has the path in it
+        raise ValueError(
+            f"a clip that breaks off, or is of no format that is read ({error.strerror})"
+        ) from error
 
 
 def _rewound(medium: Path | io.BytesIO) -> Path | io.BytesIO:

@@ -1,13 +1,13 @@
 """Settings of one medium: an image or a video of a row may ask for a size and for frames of its own.
 
-The names and what they do are those of qwen-vl-utils 0.0.14, with which verl reads media: the medium is
-resized before the policy's processor sees it, whose own limits come after. What a medium does not name is as
-for all.
+The names and what they do are those of qwen-vl-utils 0.0.14, with which verl reads media: where the policy's
+processor makes a token of a square of pixels, as Qwen-VL's do, every medium is resized before the processor
+sees it, whose own limits come after.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -28,19 +28,20 @@ _HONOURED = {
 _NAMES = frozenset().union(*_HONOURED.values(), {"num_frames", "sample_fps", "raw_fps", "sampling_rate"})
 
 # Defaults of qwen-vl-utils: tokens of an image, of a frame, and of a whole video; frames.
-IMAGE_TOKENS = (4, 16_384)
+_IMAGE_TOKENS = (4, 16_384)
 _FRAME_TOKENS = (128, 768)
-VIDEO_TOKENS = 0.9 * 128_000
+_VIDEO_TOKENS = 0.9 * 128_000
 _FRAMES_PER_SECOND, _LEAST_FRAMES, _MOST_FRAMES, _FRAME_FACTOR = 2.0, 4, 768, 2
 
 
 @dataclass(frozen=True)
 class MediumSettings:
-    """What one image or video says of its own size and frames.
+    """The size and the frames of one image or video.
 
     Attributes:
-        given: the settings by name; empty for most media.
-        factor: sides of a resized picture are multiples of so many pixels, a square of which is a token.
+        given: what it says itself, by name; empty for most media.
+        factor: sides of a resized picture are multiples of so many pixels, whose square is a token; 0 for
+            a policy that makes none of squares, and leaves media as they are.
     """
 
     given: Mapping[str, float]
@@ -59,11 +60,10 @@ class MediumSettings:
                 the policy's processor does not, as Qwen-VL's do, make a token of a square of pixels.
         """
         given = {name: part[name] for name in sorted(_NAMES & part.keys()) if part[name] is not None}
+        factor = token_side(processor)
         if not given:
-            return cls({}, 1)
-        images = getattr(processor, "image_processor", None)
-        patch, merged = (getattr(images, name, 0) for name in ("patch_size", "merge_size"))
-        honoured = _HONOURED[part["type"]] if isinstance(patch, int) and merged else ()
+            return cls({}, factor)
+        honoured = _HONOURED[part["type"]] if factor else ()
         if refused := [name for name in given if name not in honoured]:
             raise ValueError(
                 f"{', '.join(refused)} on one {part['type']}, for which the policy's "
@@ -82,22 +82,36 @@ class MediumSettings:
                 raise ValueError(f"{one} without {other}")
         if "fps" in given and "nframes" in given:
             raise ValueError("both fps and nframes")
-        return cls(given, patch * merged)
+        return cls(given, factor)
+
+    @property
+    def names_frames(self) -> bool:
+        """Whether the medium itself says which of its frames are taken."""
+        return not FRAME_SETTINGS.isdisjoint(self.given)
 
     def image_size(self, size: Size) -> Size:
         """The size to which an image of `size` is brought before it goes to the processor."""
-        if not self.given:
+        if not self.factor:
             return size
-        least, most = (tokens * self.factor**2 for tokens in IMAGE_TOKENS)
+        least, most = (tokens * self.factor**2 for tokens in _IMAGE_TOKENS)
         return self._fitted(size, self.given.get("min_pixels", least), self.given.get("max_pixels", most))
 
     def image(self, image: "Image") -> "Image":
-        """An image in the size that it asks for."""
+        """An image in the size in which it goes to the processor."""
         height, width = self.image_size((image.height, image.width))
-        return image.resize((width, height)) if self.given else image
+        return image.resize((width, height)) if self.factor else image
+
+    def list_of_frames(self, frames: list["Image"]) -> list["Image"]:
+        """The frames of a video that is a list of them, an even number, each brought to the size of an image
+        of twice the factor before the video is; the last one fills up."""
+        if not self.factor:
+            return frames
+        own = replace(self, factor=2 * self.factor)
+        resized = [own.image(frame) for frame in frames]
+        return resized + resized[-1:] * (len(resized) % _FRAME_FACTOR)
 
     def frames(self, about: Mapping[str, Any]) -> list[int] | None:
-        """Which frames of a video are asked for, evenly spread; None where it asks for none in particular.
+        """Which frames of a video are taken, evenly spread; None where the processor chooses.
 
         Args:
             about: `total_num_frames` and `fps` (per second) of the video.
@@ -105,7 +119,7 @@ class MediumSettings:
         Raises:
             ValueError: the video has not as many frames.
         """
-        if not FRAME_SETTINGS & self.given.keys():
+        if not self.factor:
             return None
         import torch
 
@@ -124,15 +138,15 @@ class MediumSettings:
         return torch.linspace(first, last, count).round().int().tolist()
 
     def video(self, frames: np.ndarray) -> np.ndarray:
-        """Frames, uint8 of shape (frames, 3, height, width), in the size that the video asks for."""
-        if not self.given.keys() - FRAME_SETTINGS:
+        """Frames, uint8 of shape (frames, 3, height, width), in the size that the processor is given."""
+        if not self.factor:
             return frames
         from torch import from_numpy
         from torchvision.transforms.functional import InterpolationMode, resize
 
         least, most = (float(tokens * self.factor**2) for tokens in _FRAME_TOKENS)
         least = self.given.get("min_pixels", least)
-        whole = self.given.get("total_pixels", VIDEO_TOKENS * self.factor**2)
+        whole = self.given.get("total_pixels", _VIDEO_TOKENS * self.factor**2)
         most = max(min(most, whole / len(frames) * _FRAME_FACTOR), int(least * 1.05))
         most = min(self.given.get("max_pixels", most), most)
         size = self._fitted((frames.shape[2], frames.shape[3]), least, most)
@@ -156,7 +170,7 @@ class MediumSettings:
         height, width = map(float, size)
         if "resized_height" in self.given:
             height, width = self.given["resized_height"], self.given["resized_width"]
-            least, most = (tokens * factor**2 for tokens in IMAGE_TOKENS)
+            least, most = (tokens * factor**2 for tokens in _IMAGE_TOKENS)
         if least > most:
             raise ValueError(f"at least {least:g} pixels are more than at most {most:g}")
         fitted = [max(factor, round(side / factor) * factor) for side in (height, width)]
@@ -168,3 +182,10 @@ class MediumSettings:
             ratio = math.sqrt(least / (height * width))
             fitted = [math.ceil(side * ratio / factor) * factor for side in (height, width)]
         return fitted[0], fitted[1]
+
+
+def token_side(processor: Any) -> int:
+    """Side in pixels of the square of which a processor makes a token; 0 where it makes none of squares."""
+    images = getattr(processor, "image_processor", None)
+    patch, merged = (getattr(images, name, 0) for name in ("patch_size", "merge_size"))
+    return patch * merged if isinstance(patch, int) and isinstance(merged, int) else 0

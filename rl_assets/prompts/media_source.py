@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from rl_assets.contract import ContractOptions
-from rl_assets.contract.media import payload_keys
 from rl_assets.contract.media_files import MediaReader
+from rl_assets.contract.media_forms import path_of, payload_keys
 from rl_assets.contract.schema import MEDIA_COLUMNS, MODALITIES
 from rl_assets.protocol.media import MediaStore
 from rl_assets.store import digest_bytes, digest_file, digest_json
@@ -60,10 +60,12 @@ class MediaSource:
             raise ValueError("nothing that can be opened")
         if payload.startswith("data:"):
             return io.BytesIO(base64.b64decode(payload.partition(",")[2], validate=True))
-        scheme = urlsplit(payload).scheme if "://" in payload[:20] else ""
-        if scheme not in ("", "file"):
+        if payload.startswith("file://"):
+            return self._file(path_of(payload), source_file)
+        if "://" in payload[:20]:
+            scheme = urlsplit(payload).scheme
             raise ValueError(f"a medium under {scheme}, and none is fetched: keep it in a file")
-        return self._file(unquote(urlsplit(payload).path) if scheme else payload, source_file)
+        return self._file(payload, source_file)
 
     def _file(self, name: str, source_file: str | None) -> Path:
         folder: Path | None = self.root

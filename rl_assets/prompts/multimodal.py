@@ -48,6 +48,11 @@ MOST_THREADS = 8
 """Media of so many prompts are decoded side by side, at most."""
 
 
+MEDIA_STEPS = 2
+"""Counts the changes of what is done to media before a processor sees them: results of older steps are no
+results of today's."""
+
+
 class _Medium(NamedTuple):
     """A medium of a prompt: where it stands in the row, its kind, where it lies, what it asks for."""
 
@@ -129,6 +134,7 @@ class MediaRenderer:
             "processor": digest_bytes(settings.encode()),
             "processor_template": digest_json(self.processor.chat_template),
             "mm_processor_kwargs": digest_json(self.mm_processor_kwargs),
+            "media_steps": digest_json(MEDIA_STEPS),
         }
 
     def with_settings(self, own: Mapping[str, Any] | None) -> "MediaRenderer":
@@ -356,7 +362,8 @@ class MediaRenderer:
         if medium.modality == "image":
             return settings.image(read_image(medium.source))
         if medium.modality == "video":
-            frames, about = read_video(medium.source, partial(self._chosen_frames, settings))
+            choose = partial(self._chosen_frames, settings)
+            frames, about = read_video(medium.source, choose, settings.list_of_frames)
             return settings.video(frames), about
         return read_audio(medium.source, self._sampling_rate)
 
@@ -367,14 +374,16 @@ class MediaRenderer:
         return int(_flat(self.mm_processor_kwargs, "audio").get("sampling_rate", extractor.sampling_rate))
 
     def _chosen_frames(self, own: MediumSettings, about: Mapping[str, Any]) -> Sequence[int]:
-        """Frames that are taken of a video: those that it asks for, or as the processor samples, or all."""
+        """Frames that are taken of a video: those that it asks for, as `mm_processor_kwargs` samples, or as
+        the policy's kind does."""
         from transformers.video_utils import VideoMetadata
 
-        if (asked_for := own.frames(about)) is not None:
-            return asked_for
-        sampler = self.processor.video_processor
         settings = _flat(self.mm_processor_kwargs, "videos")
         asked = {name: settings[name] for name in _SAMPLING if settings.get(name) is not None}
+        chosen_for_all = asked or "do_sample_frames" in settings
+        if (not chosen_for_all or own.names_frames) and (frames := own.frames(about)) is not None:
+            return frames
+        sampler = self.processor.video_processor
         samples = bool(asked.keys() & {"fps", "num_frames"}) or sampler.do_sample_frames
         if not settings.get("do_sample_frames", samples):
             return range(about["total_num_frames"])

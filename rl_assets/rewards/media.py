@@ -16,7 +16,8 @@ from typing import Any, Literal, Self
 from upath import UPath
 
 from rl_assets.contract.jsontext import decode
-from rl_assets.contract.media import PLACEHOLDERS, payload_keys
+from rl_assets.contract.media import PLACEHOLDERS
+from rl_assets.contract.media_forms import payload_keys
 from rl_assets.contract.schema import COLUMN_OF, MEDIA_COLUMNS
 from rl_assets.errors import InputError
 from rl_assets.prompts.media_source import MediaSource, Medium
@@ -28,8 +29,6 @@ Row = dict[str, Any]
 
 COPIES = "media"
 """Folder beside the files, for media that have bytes and no path, where media are written as paths."""
-
-_ORIENTATION = 0x0112
 
 
 @dataclass
@@ -168,7 +167,9 @@ class MediaWriter:
     def _path(self, medium: Medium, modality: str) -> Any:
         if isinstance(medium, list):
             return [self._path(frame, "image") for frame in medium]
-        if isinstance(medium, Path) and (modality != "image" or not _is_changed(medium.read_bytes())):
+        from rl_assets.prompts.media_decode import looks_other_elsewhere
+
+        if isinstance(medium, Path) and (modality != "image" or not looks_other_elsewhere(medium)):
             return str(medium)
         data = self._bytes(medium) if modality == "image" else _read(medium)
         name = digest_bytes(data)
@@ -227,20 +228,13 @@ def settings(part: Any, modality: str) -> dict[str, Any]:
 def as_seen(data: bytes) -> bytes:
     """The bytes of an image that every trainer sees as the policy here does: those given, unless a trainer
     would see another picture (it ignores the EXIF orientation, and cuts 16 bits to 8), else a PNG of it."""
-    if not _is_changed(data):
-        return data
-    from rl_assets.prompts.media_decode import read_image
+    from rl_assets.prompts.media_decode import looks_other_elsewhere, read_image
 
+    if not looks_other_elsewhere(io.BytesIO(data)):
+        return data
     sink = io.BytesIO()
     read_image(io.BytesIO(data)).save(sink, "PNG")
     return sink.getvalue()
-
-
-def _is_changed(data: bytes) -> bool:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data)) as image:
-        return image.mode[0] in "IF" or image.getexif().get(_ORIENTATION, 1) != 1
 
 
 def _mime(data: bytes) -> str:

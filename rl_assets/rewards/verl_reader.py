@@ -14,14 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_assets.contract.schema import COLUMN_OF
-from rl_assets.prompts.media_decode import FRAMES_PER_SECOND, read_image
-from rl_assets.prompts.media_settings import (
-    FRAME_SETTINGS,
-    IMAGE_TOKENS,
-    SIZE_SETTINGS,
-    VIDEO_TOKENS,
-    MediumSettings,
-)
+from rl_assets.prompts.media_decode import FRAMES_PER_SECOND
+from rl_assets.prompts.media_settings import FRAME_SETTINGS, token_side
 from rl_assets.prompts.media_source import MediaSource, Medium
 from rl_assets.prompts.render import Rendered
 
@@ -48,8 +42,7 @@ class VerlReader:
 
     def __init__(self, renderer: "PromptRenderer") -> None:
         self.renderer = renderer
-        self._factor = _factor(renderer.media.processor) if renderer.media else 0
-        self._media = renderer.media and renderer.media.opening(VerlSource(Path(), factor=self._factor))
+        self._media = renderer.media and renderer.media.opening(VerlSource(Path()))
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> list[int | DroppedError]:
         """The length of every row's prompt in tokens, or why verl drops the row whatever its length.
@@ -91,26 +84,14 @@ class VerlReader:
                 raise DroppedError("media, and a message without `content`")
             for part in _parts(messages):
                 _require_openable(part)
-            if self._factor:
-                messages = [self._sized(message) for message in messages]
+            if self._media and token_side(self._media.processor):
+                messages = [_with_rates(message) for message in messages]
         return messages
-
-    def _sized(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The message with the settings that qwen-vl-utils takes for what its media do not name."""
-        if not isinstance(message.get("content"), list):
-            return message
-        return message | {"content": [_with_defaults(part, self._factor) for part in message["content"]]}
 
 
 @dataclass(frozen=True)
 class VerlSource(MediaSource):
-    """Opens media as verl and qwen-vl-utils do: no folder but the one that verl is started in, no network.
-
-    Attributes:
-        factor: sides of a picture are multiples of so many pixels; 0 leaves frames as they are.
-    """
-
-    factor: int = 0
+    """Opens media as verl and qwen-vl-utils do: no folder but the one that verl is started in, no network."""
 
     def open(self, part: Mapping[str, Any], source_file: str | None) -> Medium:
         """What a media part holds; an image is decoded to its last pixel.
@@ -124,22 +105,10 @@ class VerlSource(MediaSource):
             return _image(part["image"] if "image" in part else part["image_url"])
         payload = part.get(kind)
         if kind == "video" and isinstance(payload, list):
-            frames = [self._frame(_image(frame), part) for frame in payload]
-            return frames + frames[-1:] * (len(frames) % 2)
+            return [_image(frame) for frame in payload]
         if not isinstance(payload, str):
             raise ValueError(f"a {kind} that is no path")
         return _file(payload)
-
-    def _frame(self, frame: Medium, video: Mapping[str, Any]) -> Medium:
-        """A frame of a list, which qwen-vl-utils resizes as an image of twice the factor before the video."""
-        if not self.factor:
-            return frame
-        own = {name: video[name] for name in SIZE_SETTINGS if name in video}
-        sink = io.BytesIO()
-        MediumSettings(own or _image_limits(2 * self.factor), 2 * self.factor).image(read_image(frame)).save(
-            sink, "PNG", compress_level=0
-        )
-        return sink
 
 
 def has_media_parts(messages: Sequence[Mapping[str, Any]]) -> bool:
@@ -206,33 +175,24 @@ def _require_openable(part: Mapping[str, Any]) -> None:
         raise DroppedError("a size that is null")
 
 
-def _with_defaults(part: Any, factor: int) -> Any:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "image":
-        return {**_image_limits(factor), **_named(part)}
-    if kind != "video":
+def _with_rates(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with the frame rate of qwen-vl-utils on each video that names none, whatever
+    `data.mm_processor_kwargs` says; a list of frames is taken whole."""
+    content = message.get("content")
+    return (
+        message | {"content": [_with_rate(part) for part in content]}
+        if isinstance(content, list)
+        else message
+    )
+
+
+def _with_rate(part: Any) -> Any:
+    if not isinstance(part, dict) or part.get("type") != "video":
         return part
-    pixels = {"total_pixels": VIDEO_TOKENS * factor**2}
     if isinstance(part.get("video"), list):
-        return {**pixels, **{name: value for name, value in part.items() if name not in FRAME_SETTINGS}}
-    rate = {} if "nframes" in part else {"fps": FRAMES_PER_SECOND}
-    return {**pixels, **rate, **_named(part)}
-
-
-def _named(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if value is not None}
-
-
-def _image_limits(factor: int) -> dict[str, int]:
-    least, most = IMAGE_TOKENS
-    return {"min_pixels": least * factor**2, "max_pixels": most * factor**2}
-
-
-def _factor(processor: Any) -> int:
-    """Pixels of a side of a token's square; 0 for a processor that makes none of squares."""
-    images = getattr(processor, "image_processor", None)
-    patch, merged = (getattr(images, name, 0) for name in ("patch_size", "merge_size"))
-    return patch * merged if isinstance(patch, int) and isinstance(merged, int) else 0
+        return {name: value for name, value in part.items() if name not in FRAME_SETTINGS}
+    named = {name: value for name, value in part.items() if value is not None}
+    return named if "nframes" in named else {"fps": FRAMES_PER_SECOND, **named}
 
 
 def _image(payload: Any) -> Medium:

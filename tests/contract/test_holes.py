@@ -134,7 +134,7 @@ def test_h8_media_in_a_message_of_another_role_are_pointed_out(tmp_path: Path, r
     assert codes(judge(tmp_path, row(prompt=prompt, images=["a.png"]))) == {"media.unexpected_role"}
 
 
-@pytest.mark.parametrize("scalar", ["a.png", {"path": "a.png"}])
+@pytest.mark.parametrize("scalar", ["a.png", {"image": "a.png"}])
 def test_h9_a_scalar_media_column_is_refused_or_wrapped(tmp_path: Path, scalar: object) -> None:
     (tmp_path / "a.png").write_bytes(png())
     bad = said("<image> What?", images=scalar)
@@ -169,7 +169,7 @@ def test_h11_image_objects_that_hold_no_image(tmp_path: Path) -> None:
     rows = [said("<image> What?", images=[item]) for item in objects]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     result = run(tmp_path, "train.parquet")
-    assert accepted(result) == [said("<image> What?", images=[{"path": "a.png"}])]
+    assert accepted(result) == [said("<image> What?", images=[{"image": "a.png"}])]
     assert [code for code, _ in errors(result)] == [
         "media.unreadable",
         "media.truncated",

@@ -1,9 +1,11 @@
 """Media: where they may lie, what they may be, and how they are counted."""
 
+import itertools
 import os
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -202,3 +204,83 @@ def test_tokens_of_the_users_tokenizer_are_refused_in_text(tmp_path: Path) -> No
     tokens = ("«img»",)
     assert codes(judge(tmp_path, said("a «img» b"), special_tokens=tokens)) == {"media.vision_token"}
     assert codes(judge(tmp_path, said("a «img b"), special_tokens=tokens)) == set()
+
+
+def test_a_verdict_does_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
+    """A file that is named as an image is still a video to the row that names it as one."""
+    (tmp_path / "v.mp4").write_bytes(b"frames")
+    (tmp_path / "empty.png").write_bytes(b"")
+    rows = [
+        said(ONE, images=["v.mp4"]),
+        said("<video> What?", videos=["v.mp4"]),
+        said("<audio> What?", audios=["v.mp4"]),
+    ]
+    for order in itertools.permutations(rows):
+        result = judge(tmp_path, *order)
+        assert errors(result) == [("media.unreadable", "images[0]")]
+        assert result.accepted_rows == 2
+
+
+SETTINGS = {"max_pixels": 9000}
+
+
+@pytest.mark.parametrize(
+    ("item", "plain"),
+    [
+        ({"path": "a.png"}, {"image": "a.png"}),
+        ({"path": "a.png", **SETTINGS}, {"image": "a.png", **SETTINGS}),
+        ({"bytes": None, "path": "a.png"}, {"image": "a.png"}),
+        ({"url": "a.png"}, {"image": "a.png"}),
+        ({"image_url": "a.png"}, {"image": "a.png"}),
+        ({"image_url": {"url": "a.png", **SETTINGS}}, {"image": "a.png", **SETTINGS}),
+        ({"image": {"path": "a.png"}, **SETTINGS}, {"image": "a.png", **SETTINGS}),
+        ({"path": "a.png", "url": "https://example.org"}, {"image": "a.png", "url": "https://example.org"}),
+        ({"image": "a.png", **SETTINGS}, {"image": "a.png", **SETTINGS}),
+        ("a.png", "a.png"),
+        ("file://a.png", "file://a.png"),
+    ],
+)
+def test_an_item_comes_out_in_the_form_that_verl_opens(tmp_path: Path, item: Any, plain: Any) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    result = judge(tmp_path, said(ONE, images=[item]))
+    assert accepted(result) == [said(ONE, images=[plain])]
+    assert result.healed["media_renamed"] == (item != plain)
+
+
+def test_parts_clips_and_frames_come_out_in_that_form_too(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    (tmp_path / "v.mp4").write_bytes(b"frames")
+    given = said("<video><video> What?", videos=[{"path": "v.mp4", "fps": 2}, [{"path": "a.png"}, "a.png"]])
+    plain = said("<video><video> What?", videos=[{"video": "v.mp4", "fps": 2}, ["a.png", "a.png"]])
+    text = {"type": "text", "text": "What?"}
+    part = said([{"type": "image", "path": "a.png", **SETTINGS}, text])
+    result = judge(tmp_path, given, part)
+    assert accepted(result) == [plain, said([{"type": "image", "image": "a.png", **SETTINGS}, text])]
+    assert (result.healed["media_renamed"], result.healed["parts_renamed"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'<?xml version="1.0"?><svg width="9"></svg>', "found an SVG drawing, expected PNG"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "found a HEIC image"),
+        (b"\0\0\0\x20ftypisom\0\0\2\0", "found an MP4 video"),
+        (b"\0\0\0\x0cjP  \r\n\x87\n", "found a JPEG 2000 image"),
+        (b"\0\0\1\0\1\0\x10\x10", "found an icon (ICO)"),
+        (b"%PDF-1.7", "found a PDF file"),
+        (b"<!DOCTYPE html><title>404</title>", "found a page of HTML"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "found a Git LFS pointer"),
+        (b"anything else", "found 13 bytes that are no image"),
+    ],
+)
+def test_what_is_no_image_that_is_read_is_named(tmp_path: Path, data: bytes, words: str) -> None:
+    (tmp_path / "a.png").write_bytes(data)
+    result = judge(tmp_path, said(ONE, images=["a.png"]))
+    assert errors(result) == [("media.unreadable", "images[0]")]
+    assert words in next(iter(result.rejected.rows()))["message"]
+
+
+def test_an_object_without_a_medium_says_what_it_has(tmp_path: Path) -> None:
+    result = judge(tmp_path, said(ONE, images=[{"file": "a.png"}]))
+    assert errors(result) == [("media.bad_item", "images[0]")]
+    assert 'found an object with "file"' in next(iter(result.rejected.rows()))["message"]

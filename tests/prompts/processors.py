@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 import transformers as hf
+from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from torchvision.transforms.functional import InterpolationMode, resize
 
 from tests.rollout.tiny import PATCH, VISION, mrope
 
@@ -144,6 +147,18 @@ def qwen2_audio() -> hf.ProcessorMixin:
 
 
 PROCESSORS = {made.__name__: made for made in (qwen2_vl, qwen2_5_vl, qwen3_vl, llava, gemma3, qwen2_audio)}
+
+
+def verls_image(kind: str, image: Image.Image) -> Image.Image:
+    """A small image as verl hands it to a processor: for Qwen-VL its sides are whole tokens."""
+    if not kind.startswith("qwen"):
+        return image
+    return image.resize((round(image.width / FACTOR) * FACTOR, round(image.height / FACTOR) * FACTOR))
+
+
+def verls_frames(frames: np.ndarray) -> torch.Tensor:
+    """Frames of 32 × 48 pixels as verl hands them to a processor of Qwen-VL: at least 128 tokens each."""
+    return resize(torch.from_numpy(frames), [80, 112], InterpolationMode.BICUBIC, antialias=True)
 
 
 def save(kind: str, folder: Path) -> Path:

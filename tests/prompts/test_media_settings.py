@@ -25,7 +25,7 @@ def asked(modality: str = "image", processor: Any = QWEN, **settings: Any) -> Me
 @pytest.mark.parametrize(
     ("settings", "size"),
     [
-        ({}, (600, 1001)),
+        ({}, (588, 1008)),
         # Sides become multiples of 28, within the limits.
         ({"max_pixels": 28 * 28 * 100}, (196, 336)),
         ({"min_pixels": 28 * 28 * 2000}, (980, 1624)),
@@ -55,12 +55,15 @@ def test_a_video_gives_the_frames_that_it_asks_for(settings: dict[str, float], f
     assert (len(chosen), chosen == sorted(set(chosen))) == (frames, True)
     first, last = (8, 16) if "video_start" in settings else (0, 23)
     assert (chosen[0], chosen[-1]) == (first, last)
-    assert asked("video", max_pixels=9).frames({}) is None
+    assert asked("video", CUTS).frames({}) is None
 
 
 def test_a_video_gets_the_size_that_it_asks_for() -> None:
     frames = np.zeros((4, 3, 300, 500), dtype=np.uint8)
-    assert asked("video", fps=1).video(frames) is frames
+    assert asked("video", CUTS).video(frames) is frames
+    # Of all, at least 128 tokens, and at most 768.
+    assert asked("video", fps=1).video(frames).shape == (4, 3, 308, 504)
+    assert asked("video").video(frames[:, :, :30, :50]).shape == (4, 3, 252, 420)
     small = asked("video", min_pixels=28 * 28, max_pixels=28 * 28 * 20).video(frames)
     assert (small.shape, small.dtype) == ((4, 3, 84, 140), np.uint8)
     # Two frames are one token each way: 40 tokens in all are 20 per pair.
@@ -147,8 +150,9 @@ def test_the_gate_and_the_rollout_honour_them_alike(count: Callable[..., int]) -
     assert count("image") == 40  # the most that the processor allows
     assert count("image", max_pixels=12 * square) == 2 * 4
     assert count("image", resized_height=16, resized_width=24) == 6
-    assert count("video") == 12 * 24
-    assert count("video", nframes=4) == 2 * 24
+    # Two frames a second for three seconds, which the processor makes smaller.
+    assert count("video") == 3 * 35
+    assert count("video", nframes=4) == 2 * 35
     assert count("video", nframes=4, min_pixels=4 * square, max_pixels=6 * square) == 2 * 6
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
+from transformers.video_utils import VideoMetadata
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.errors import InputError
@@ -69,7 +70,8 @@ def by_processor(renderer: MediaRenderer, content: list[Any], **arguments: Any) 
     messages = [{"role": "user", "content": parts}]
     text = renderer.processor.apply_chat_template(messages, add_generation_prompt=True)
     if images := [part for part in content if isinstance(part, Image.Image)]:
-        arguments["images"] = images
+        kind = type(renderer.processor).__name__.lower()
+        arguments["images"] = [processors.verls_image(kind, image) for image in images]
     return renderer.processor(text=[text], add_special_tokens=False, return_tensors="pt", **arguments)
 
 
@@ -128,16 +130,19 @@ def test_the_patches_of_images_are_counted_as_in_verl(load: Load) -> None:
 def test_a_video_gives_what_the_processor_makes_of_it(
     load: Load, root: Path, kind: str, fps: int | None
 ) -> None:
-    """Frames are chosen as the processor chooses them from the whole video."""
+    """Two frames a second, as verl has it, or those that the processor chooses at the rate for all."""
     renderer = load(kind, mm_processor_kwargs={"fps": fps} if fps else None)
     frames, about = read_video(root / "data/v.mp4", lambda about: range(about["total_num_frames"]))
-    chosen = {"fps": fps, "do_sample_frames": True} if fps else {}
+    chosen = [0, 5, 9, 14, 18, 23]
+    if fps:
+        sampler = renderer.processor.video_processor
+        chosen = sampler.sample_frames(VideoMetadata(**about), fps=fps).tolist()
     expected = by_processor(
         renderer,
         [said("See "), {"type": "video", "video": ""}, said("!")],
-        videos=[torch.from_numpy(frames)],
-        video_metadata=[about],
-        **chosen,
+        videos=[processors.verls_frames(frames[chosen])],
+        video_metadata=[{**about, "frames_indices": chosen}],
+        do_sample_frames=False,
     )
     require_same(renderer, media.row("See <video>!", videos=["v.mp4"]), expected)
 

@@ -10,7 +10,13 @@ import pytest
 from PIL import Image
 
 from rl_assets.contract.media_files import IMAGE_FORMATS, image_faults
-from rl_assets.prompts.media_decode import image_size, read_audio, read_image, read_video
+from rl_assets.prompts.media_decode import (
+    image_size,
+    looks_other_elsewhere,
+    read_audio,
+    read_image,
+    read_video,
+)
 from rl_assets.prompts.media_source import MediaSource, has_media, media_digest
 from rl_assets.protocol import MediaStore
 from tests.prompts import media
@@ -102,12 +108,54 @@ def test_a_jpeg_of_several_pictures_is_its_first() -> None:
     assert read_image(sink).size == (30, 50)
 
 
-def test_the_exif_orientation_is_not_applied_as_in_verl() -> None:
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF"])
+def test_an_image_is_turned_as_its_exif_orientation_says(form: str, orientation: int) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6
-    turned = io.BytesIO(media.png(exif=exif))
-    assert image_size(turned) == (50, 30)
-    assert read_image(turned).size == (30, 50)
+    exif[0x0112] = orientation
+    plain, turned = io.BytesIO(), io.BytesIO()
+    options = {"lossless": True} if form == "WEBP" else {}
+    media.picture(56, 112).save(plain, form, **options)
+    media.picture(56, 112).save(turned, form, exif=exif, **options)
+    seen = read_image(turned)
+    assert image_size(turned) == (seen.height, seen.width)
+    assert seen.size == ((56, 112) if 5 <= orientation <= 8 else (112, 56))
+    stored = read_image(plain)
+    moves = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # FLIP_LEFT_RIGHT, ROTATE_180, …
+    expected = stored.transpose(Image.Transpose(moves[orientation])) if orientation in moves else stored
+    if form in ("PNG", "WEBP", "TIFF"):
+        assert np.array_equal(np.asarray(seen), np.asarray(expected))
+    assert looks_other_elsewhere(turned) == (form != "TIFF" and orientation in moves)
+
+
+def test_damaged_exif_says_nothing() -> None:
+    data = io.BytesIO(media.png(exif=b"Exif\0\0II*\0\xff\xff\xff\xff"))
+    assert (image_size(data), read_image(data).size) == ((50, 30), (30, 50))
+
+
+def deep(pixels: list[Any], dtype: str, form: str = "TIFF") -> list[int]:
+    """What is seen of a row of grey pixels of more than 8 bits."""
+    sink = io.BytesIO()
+    Image.fromarray(np.array([pixels], dtype=dtype)).save(sink, form)
+    seen = np.asarray(read_image(sink))[0]
+    assert looks_other_elsewhere(sink)
+    assert (seen[:, :1] == seen).all()
+    return seen[:, 0].tolist()
+
+
+def test_grey_of_more_than_8_bits_keeps_its_contrast() -> None:
+    for form in ("TIFF", "PNG"):
+        assert deep([0, 32_896, 65_535], "<u2", form) == [0, 128, 255]
+    assert deep([0, 30_000], "<u2") == [0, 117]
+    assert deep([0, 4095], "<u2") == [0, 255]
+    assert deep([7, 200], "<u2") == [7, 200]
+    assert deep([0, 1_000_000, 2_000_000], "<i4") == [0, 128, 255]
+    assert deep([-10, 0, 10], "<i4") == [0, 128, 255]
+    assert deep([0, 0.5, 1], "<f4") == [0, 128, 255]
+    assert deep([0, 127.6, 255], "<f4") == [0, 128, 255]
+    assert deep([np.nan, np.inf, 1], "<f4") == [0, 0, 255]
+    assert deep([3e38, -3e38], "<f4") == [255, 0]
+    assert deep([-5, -5], "<f4") == [0, 0]
 
 
 def test_the_chosen_frames_of_a_video_are_decoded(tmp_path: Path) -> None:

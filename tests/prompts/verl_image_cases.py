@@ -1,7 +1,7 @@
 """Prompts with images measured by the real verl and by us; run by test_verl_image_parity.py with verl.
 
 verl's `RLHFDataset` reads the same files with the same processor. It resizes every image with qwen-vl-utils
-before the processor does. We leave the size to the processor, so the lengths are equal where the two agree.
+before the processor does; we take the same steps.
 """
 
 import io
@@ -15,13 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import transformers
 import verl.utils.dataset.rl_dataset as verl_dataset
 from omegaconf import OmegaConf
 from PIL import Image
+from qwen_vl_utils import process_vision_info
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.prompts import PromptRenderer, filter_by_length, load_tool_schemas
+from rl_assets.prompts.multimodal import load_media_renderer
 from tests.prompts import processors
 
 LIMIT = 70
@@ -195,33 +198,71 @@ DROPPED = LIMIT + 1
 
 
 @pytest.mark.parametrize(
-    ("side", "settings", "ours", "theirs"),
+    ("sides", "settings", "tokens"),
     [
-        pytest.param(
-            (21, 122),
-            {},
-            30,
-            28,
-            id="an image above the processor's largest size: verl rounds its sides to patches before the "
-            "processor shrinks it, so the processor sees another shape",
-        ),
-        pytest.param(
-            (8, 8),
-            {"min_pixels": 64, "max_pixels": 2560},
-            1,
-            4,
-            id="an image below 4 tokens: qwen-vl-utils enlarges it, whatever the processor's least size is",
-        ),
+        # Above the processor's largest size verl rounds the sides to patches before the processor shrinks the
+        # image, so the processor sees another shape.
+        ([(21, 122), (122, 21), (130, 130), (400, 30), (71, 52)], {}, 28),
+        # Below 4 tokens qwen-vl-utils enlarges it, whatever the processor's least size is.
+        ([(8, 8), (8, 90), (16, 16)], {"min_pixels": 64, "max_pixels": 2560}, 4),
     ],
 )
-def test_where_the_two_differ(
-    tmp_path: Path, policy: Path, side: tuple[int, int], settings: dict[str, Any], ours: int, theirs: int
+def test_images_beyond_the_processors_sizes(
+    tmp_path: Path, policy: Path, sides: list[tuple[int, int]], settings: dict[str, Any], tokens: int
 ) -> None:
-    file = write(tmp_path, [row(0, QUESTION, [png(*side)])])
     (text,) = by_verl(write(_made(tmp_path / "text"), [row(0, "Find x.", [])]), policy)[0].values()
+    rows = [row(number, QUESTION, [png(*side)]) for number, side in enumerate(sides)]
     marks = 2
-    assert by_us(file, policy, mm_processor_kwargs=settings)[0] == {0: text + marks + ours}
-    assert by_verl(file, policy, mm_processor_kwargs=settings)[0] == {0: text + marks + theirs}
+    lengths = same(_made(tmp_path / "images"), policy, rows, mm_processor_kwargs=settings)
+    assert lengths[0] == text + marks + tokens
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_pixels_are_verls(tmp_path: Path, kind: str) -> None:
+    """The processor makes the same of images of many sizes and modes, with settings and without, and of lists
+    of frames."""
+    policy = processors.save(kind, tmp_path / "policy")
+    processor = transformers.AutoProcessor.from_pretrained(policy)
+    ours = load_media_renderer(policy, root=tmp_path)
+    assert ours is not None
+    sizes = [(16, 16), (23, 41), (21, 122), (8, 8), (130, 130), (50, 30)]
+    modes = ["RGB", "RGBA", "L", "P", "1", "LA"]
+    settings: list[dict[str, int]] = [
+        {},
+        {"max_pixels": 640},
+        {"min_pixels": 1280},
+        {"resized_height": 24, "resized_width": 41},
+    ]
+    parts: list[dict[str, Any]] = []
+    for number, ((size, mode), own) in enumerate(itertools.product(zip(sizes, modes, strict=True), settings)):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(png(*size, mode))
+        parts.append({"type": "image", "image": str(path), **own})
+    for own in ({}, {"max_pixels": 9000}, {"resized_height": 24, "resized_width": 41}):
+        for frames in ([1, 1, 1], [4, 4, 4, 4], [16] * 6):
+            parts.append({"type": "video", "video": [str(tmp_path / f"{n}.png") for n in frames], **own})
+    for part in parts:
+        messages = [{"role": "user", "content": [part, {"type": "text", "text": "Find x."}]}]
+        ids, inputs = ours.inputs({"raw_prompt": messages})
+        images, videos = process_vision_info(
+            messages, image_patch_size=processor.image_processor.patch_size, return_video_metadata=True
+        )
+        text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        seen, about = zip(*videos, strict=True) if videos else (None, None)
+        theirs = processor(
+            text=[text],
+            images=images,
+            videos=seen,
+            video_metadata=about,
+            return_tensors="pt",
+            do_sample_frames=False,
+            add_special_tokens=False,
+        )
+        assert ids == theirs["input_ids"][0].tolist(), part
+        tensors = inputs.keys() - {"images_seqlens"}
+        assert {"pixel_values", "pixel_values_videos"} & tensors
+        for name in tensors:
+            assert torch.equal(torch.as_tensor(inputs[name]), torch.as_tensor(theirs[name])), (name, part)
 
 
 def test_verl_drops_every_row_under_settings_with_an_object_in_them(tmp_path: Path, policy: Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Optional
 import pytest
 import torch
 import verl
+from PIL import Image
+from qwen_vl_utils import fetch_image, vision_process
 from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.model import compute_position_id_with_mask
 from verl.utils.tokenizer import build_multimodal_processor_inputs, get_processor_token_id
@@ -123,13 +125,18 @@ def test_ids_and_masks_are_verls(rolled: Rolled) -> None:
         assert torch.equal(rolled.ours.batch["attention_mask"][number], mask[0])
 
 
+def fetched(image: Image.Image) -> Image.Image:
+    """An image as verl's dataset opens it."""
+    return fetch_image({"image": image}, image_patch_size=processors.FACTOR // 2)
+
+
 def test_media_inputs_and_positions_are_verls(rolled: Rolled, monkeypatch: pytest.MonkeyPatch) -> None:
     decode = rolled.worker.tokenizer.decode
     # verl leaves the placeholders out of the text that it processes again; transformers 5 wants them.
     monkeypatch.setattr(rolled.worker.tokenizer, "decode", lambda ids, skip_special_tokens: decode(ids))
     patches = []
     for number, row in enumerate(rolled.rows[:3]):
-        images = [media.picture(*IMAGES[name]) for name in row.get("images", ())]
+        images = [fetched(media.picture(*IMAGES[name])) for name in row.get("images", ())]
         output = SimpleNamespace(
             multi_modal_data={"images": images} if images else {}, mm_processor_kwargs=None
         )
@@ -160,8 +167,6 @@ def test_frames_and_size_that_a_video_asks_for_are_those_of_qwen_vl_utils(
     rolled: Rolled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its reader is given every frame as we decode it: torchvision, which it uses, reads none now."""
-    from qwen_vl_utils import vision_process
-
     from rl_assets.prompts.media_settings import MediumSettings
 
     everything, about = read_video(rolled.clip, lambda about: range(about["total_num_frames"]))
@@ -172,6 +177,8 @@ def test_frames_and_size_that_a_video_asks_for_are_those_of_qwen_vl_utils(
     monkeypatch.setattr(vision_process.io, "read_video", read, raising=False)
     square = processors.FACTOR**2
     for settings in (
+        {},
+        {"max_pixels": 70 * square},
         {"fps": 4},
         {"fps": 100, "max_frames": 7},
         {"fps": 0.1, "min_frames": 3},
@@ -190,5 +197,4 @@ def test_frames_and_size_that_a_video_asks_for_are_those_of_qwen_vl_utils(
         own = MediumSettings.of(part, rolled.worker.processor)
         frames, seen = read_video(rolled.clip, lambda about, own=own: own.frames(about) or [])
         assert seen["frames_indices"] == meant["frames_indices"].tolist(), settings
-        if settings.keys() - {"fps", "nframes", "min_frames", "max_frames"}:
-            assert torch.equal(torch.from_numpy(own.video(frames)).float(), theirs), settings
+        assert torch.equal(torch.from_numpy(own.video(frames)).float(), theirs), settings
