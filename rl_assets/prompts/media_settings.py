@@ -138,7 +138,8 @@ class MediumSettings:
         return torch.linspace(first, last, count).round().int().tolist()
 
     def video(self, frames: np.ndarray) -> np.ndarray:
-        """Frames, uint8 of shape (frames, 3, height, width), in the size that the processor is given."""
+        """Frames, uint8 of shape (frames, 3, height, width), in the size that the processor is given, and as
+        float32 of 0 to 255 where they are resized, as the processor rounds frames of uint8 otherwise."""
         if not self.factor:
             return frames
         from torch import from_numpy
@@ -151,7 +152,7 @@ class MediumSettings:
         most = min(self.given.get("max_pixels", most), most)
         size = self._fitted((frames.shape[2], frames.shape[3]), least, most)
         resized = resize(from_numpy(frames), list(size), InterpolationMode.BICUBIC, antialias=True)
-        return resized.numpy()
+        return resized.float().numpy()
 
     def _range(self, total: int, rate: float) -> tuple[int, int]:
         """First and last frame between `video_start` and `video_end`, in seconds."""

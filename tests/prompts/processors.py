@@ -158,7 +158,7 @@ def verls_image(kind: str, image: Image.Image) -> Image.Image:
 
 def verls_frames(frames: np.ndarray) -> torch.Tensor:
     """Frames of 32 × 48 pixels as verl hands them to a processor of Qwen-VL: at least 128 tokens each."""
-    return resize(torch.from_numpy(frames), [80, 112], InterpolationMode.BICUBIC, antialias=True)
+    return resize(torch.from_numpy(frames), [80, 112], InterpolationMode.BICUBIC, antialias=True).float()
 
 
 def save(kind: str, folder: Path) -> Path:

@@ -65,7 +65,7 @@ def test_a_video_gets_the_size_that_it_asks_for() -> None:
     assert asked("video", fps=1).video(frames).shape == (4, 3, 308, 504)
     assert asked("video").video(frames[:, :, :30, :50]).shape == (4, 3, 252, 420)
     small = asked("video", min_pixels=28 * 28, max_pixels=28 * 28 * 20).video(frames)
-    assert (small.shape, small.dtype) == ((4, 3, 84, 140), np.uint8)
+    assert (small.shape, small.dtype) == ((4, 3, 84, 140), np.float32)
     # Two frames are one token each way: 40 tokens in all are 20 per pair.
     whole = asked("video", min_pixels=28 * 28, total_pixels=28 * 28 * 40).video(frames)
     assert whole.shape == (4, 3, 84, 140)

@@ -248,15 +248,11 @@ def test_pixels_are_verls(tmp_path: Path, kind: str) -> None:
             messages, image_patch_size=processor.image_processor.patch_size, return_video_metadata=True
         )
         text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        seen, about = zip(*videos, strict=True) if videos else (None, None)
+        given: dict[str, Any] = {"images": images} if images else {}
+        if videos:
+            given["videos"], given["video_metadata"] = map(list, zip(*videos, strict=True))
         theirs = processor(
-            text=[text],
-            images=images,
-            videos=seen,
-            video_metadata=about,
-            return_tensors="pt",
-            do_sample_frames=False,
-            add_special_tokens=False,
+            text=[text], return_tensors="pt", do_sample_frames=False, add_special_tokens=False, **given
         )
         assert ids == theirs["input_ids"][0].tolist(), part
         tensors = inputs.keys() - {"images_seqlens"}
