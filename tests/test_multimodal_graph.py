@@ -166,9 +166,10 @@ def test_greedy_responses_are_those_of_generate_on_the_same_media(
         text = processor.apply_chat_template(
             [{"role": "user", "content": content}], add_generation_prompt=True
         )
+        given = [processors.verls_image("qwen", image) for image in images.get(fields["source_row"], ())]
         inputs = processor(
             text=[text],
-            images=images.get(fields["source_row"]),
+            images=given or None,
             add_special_tokens=False,
             return_tensors="pt",
         )
