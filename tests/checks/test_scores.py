@@ -186,7 +186,7 @@ def test_tags_that_verl_drops_are_warned_of_before_anything_is_generated(tmp_pat
 def test_a_slow_function_is_tried_within_a_time_and_on_every_source_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rl_assets.checks.scores._SECONDS", 1.0)
+    monkeypatch.setattr("rl_assets.rewards.trial.SECONDS", 1.0)
     code = "import time\ndef compute_score(**_):\n    time.sleep(0.15)\n    return 1.0"
     dataset = bare_dataset(tmp_path, reward=custom(tmp_path, code))
     rows = [contract_row(number, data_source=f"mine/{number // 5}") for number in range(10)]
