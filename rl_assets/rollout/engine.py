@@ -179,7 +179,7 @@ def _responses(
     context = {
         "fingerprint": policy.fingerprint,
         "dtype": str(policy.dtype),
-        "vocabulary": policy.vocabulary.digest,
+        **policy.vocabulary.key,
     }
     keys = {prompt.uid: response_keys(prompt, sampling, context) for prompt in prompts}
     made: dict[tuple[str, int], Response] = {}

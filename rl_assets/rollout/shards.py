@@ -154,7 +154,7 @@ def roll_out_shards(
         made_of = {
             "prompts": shard.digest,
             "policy": fingerprint,
-            "vocabulary": vocabulary.digest,
+            **vocabulary.key,
             "sampling": how.digest,
             "lengths": [prompt_length, response_length],
             **processed,

@@ -42,6 +42,7 @@ class Vocabulary:
         says: by where it is said, the ids that end a turn there.
         names: the text of each of `eos_token_ids`.
         untold: what the chat template ends a turn with, where that is no token.
+        padded: whether the model has rows in its embedding for ids from `size` on, as config.json says.
     """
 
     eos_token_ids: tuple[int, ...]
@@ -51,11 +52,20 @@ class Vocabulary:
     says: Mapping[str, tuple[int, ...]]
     names: Mapping[int, str]
     untold: str = ""
+    padded: bool = False
 
     @cached_property
-    def digest(self) -> str:
-        """Responses that were made with another digest are other responses."""
-        return digest_json([self.eos_token_ids, self.pad_token_id, self.size, self.unsampled])
+    def key(self) -> dict[str, str]:
+        """Part of what names a response: those of another key are others.
+
+        It is empty where all sources agree and every id may be drawn. Such a policy answers as it did before
+        there were keys, so what was generated then is taken.
+        """
+        agreed = set(next(iter(self.says.values()))) == set(self.eos_token_ids)
+        if agreed and not self.padded and not self.unsampled:
+            return {}
+        parts = [self.eos_token_ids, self.pad_token_id, self.size, self.unsampled]
+        return {"vocabulary": digest_json(parts)}
 
     def blocked(self, rows: int) -> tuple[int, ...]:
         """The ids that are never sampled of a model with so many rows in its embedding."""
@@ -139,6 +149,7 @@ def read_vocabulary(
         says=says,
         names={token: _name(tokenizer, token) for token in ends},
         untold=untold,
+        padded=size is not None and any(part.get("vocab_size", 0) > size for part in _parts(config)),
     )
 
 

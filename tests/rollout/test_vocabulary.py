@@ -161,6 +161,13 @@ def test_no_response_runs_on_past_the_end_of_its_turn(chat: Policy) -> None:
     assert {tokens[-1] for tokens in responses} >= {256, 258}
 
 
+def test_a_policy_whose_files_agree_keeps_the_responses_of_earlier_releases(tmp_path: Path) -> None:
+    agreed = chat_policy(tmp_path / "agreed", generation_eos=258)
+    padded = chat_policy(tmp_path / "padded", generation_eos=258, rows_without_token=8)
+    other_ends = chat_policy(tmp_path / "other", generation_eos=256)
+    assert [bool(vocabulary(folder).key) for folder in (agreed, padded, other_ends)] == [False, True, True]
+
+
 # --- ids that are never drawn ---------------------------------------------------------------------------
 
 
@@ -206,7 +213,7 @@ def test_other_ends_are_other_responses(chat_folder: Path, tmp_path: Path) -> No
     shards = prompt_shards(tmp_path / "prompts", [[[72, 105, 33]]])
     one = vocabulary(chat_folder)
     other = read_vocabulary(chat_folder)
-    assert one.digest != other.digest
+    assert one.key != other.key
     first = roll_out(shards, tmp_path, chat_folder, vocabulary=one)
     second = roll_out(shards, tmp_path, chat_folder, vocabulary=other)
     assert (first.stats.generated, second.stats.generated) == (3, 3)
