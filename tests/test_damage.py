@@ -167,7 +167,7 @@ def test_damaged_tables_and_manifests_are_made_again(dataset: Dataset, shift: in
         ("proto_shards", cut),
         ("rollouts", a_folder),
         ("reward_inputs", a_folder),
-        ("reward_scores", other_bytes),
+        ("reward_scores", cut),
     ],
 )
 def test_a_step_that_meets_damage_names_the_file_and_the_next_run_makes_it_again(
