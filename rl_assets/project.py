@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,8 +81,12 @@ def load_datasets(place: Path) -> Datasets:
 
     root = project_root(place)
     try:
-        tree = ProjectTree.for_project(root)
-        components = tree.datasets()
+        with warnings.catch_warnings():
+            # Dagster says of its own functions which may still change; a command's output is the user's.
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            tree = ProjectTree.for_project(root)
+            components = tree.datasets()
     except Exception as error:  # Dagster wraps whatever a module of the user's raises.
         raise InputError(
             file=root,
