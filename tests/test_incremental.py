@@ -173,8 +173,8 @@ MATRIX: dict[str, tuple[Change, set[str]]] = {
         {"policy", "tokenizer", *GATE, "proto_shards", "rollouts", *BELOW_ROLLOUTS},
     ),
     "the tokenizer": (
-        writes(edit_tokenizer),
-        {"policy", "tokenizer", *GATE, "proto_shards", "rollouts", *SAME_RESPONSES},
+        writes(edit_tokenizer),  # a control token more: rows are judged again
+        {"policy", "tokenizer", *CONTRACT, *GATE, "proto_shards", "rollouts", *SAME_RESPONSES},
     ),
     "the tool file": (
         writes(lambda root: (root / "tools.yaml").write_text(TOOLS.format("plus"))),
