@@ -12,9 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
-from rl_assets.prompts.media_tokens import media_tokens
+from rl_assets.prompts.media_tokens import media_tokens, special_tokens
 
 _CONTENT_TAG = re.compile(
     r"</?(?:think|thinking|thought|reasoning|answer|solution|search|information|result|tools?|tool_calls?"
@@ -37,17 +35,6 @@ class PolicyTokens(NamedTuple):
     control: tuple[str, ...] = ()
 
 
-class _AddedToken(msgspec.Struct):
-    content: str
-    special: bool = False
-
-
-class _Tokenizer(msgspec.Struct):
-    """What is read of a tokenizer.json; its vocabulary, which is most of it, is passed over."""
-
-    added_tokens: list[_AddedToken] = []
-
-
 def read_policy_tokens(policy: Path | str) -> PolicyTokens:
     """The tokens of a policy, given as a folder or as a hub id, without loading it.
 
@@ -59,11 +46,7 @@ def read_policy_tokens(policy: Path | str) -> PolicyTokens:
 
 
 def _read(folder: Path) -> PolicyTokens:
-    try:
-        tokenizer = msgspec.json.decode((folder / "tokenizer.json").read_bytes(), type=_Tokenizer)
-    except (OSError, msgspec.MsgspecError):
-        return PolicyTokens()
-    special = {token.content for token in tokenizer.added_tokens if token.special and token.content.strip()}
+    special = {token for token in special_tokens(folder) if token.strip()}
     media = media_tokens(special)
     roles, template = _roles(folder), _template(folder)
     control = {

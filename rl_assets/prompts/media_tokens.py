@@ -34,25 +34,20 @@ def media_tokens(special: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({token for token in special if _marks_media(token)} - set(PLACEHOLDERS.values())))
 
 
-def read_media_tokens(folder: Path) -> tuple[str, ...]:
-    """The media tokens that a policy's `tokenizer.json` lists, without loading the policy.
-
-    Empty where there is no such file, or none that can be read: whether the policy loads is found out, and
-    said, by the step that needs it.
-    """
-    return media_tokens(_special_tokens(folder))
-
-
 def read_media_token_ids(folder: Path) -> frozenset[int]:
     """The ids of these tokens, and of a row's own placeholder where the policy has it as a token."""
-    return frozenset(number for token, number in _special_tokens(folder).items() if _marks_media(token))
+    return frozenset(number for token, number in special_tokens(folder).items() if _marks_media(token))
 
 
 def _marks_media(token: str) -> bool:
     return any(word in token.lower() for word in _WORDS)
 
 
-def _special_tokens(folder: Path) -> dict[str, int]:
+def special_tokens(folder: Path) -> dict[str, int]:
+    """The ids of the special tokens that a policy's `tokenizer.json` lists, by token.
+
+    Empty where there is no such file, or none that can be read.
+    """
     try:
         tokenizer = msgspec.json.decode((folder / "tokenizer.json").read_bytes(), type=_Tokenizer)
     except (OSError, msgspec.MsgspecError):
