@@ -1,10 +1,10 @@
 """What a folder is that holds no whole policy, and how a whole one is made of it."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from rl_assets.errors import InputError
+from rl_assets.rollout.readable import read_object
 
 _FSDP, _MEGATRON = "model_world_size_*_rank_*.pt", "dist_ckpt"
 _ADAPTER = "adapter_config.json"
@@ -36,14 +36,18 @@ def refuse_missing_weights(folder: Path, weights: Iterable[Path]) -> None:
     """
     for index in (file for file in weights if file.name.endswith(".index.json")):
         try:
-            named = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            named = set(read_object(index)["weight_map"].values())
+            missing = sorted(name for name in named if not (folder / name).is_file())
+        except (KeyError, TypeError, ValueError, AttributeError):
+            named, missing = set(), []
+        if not named:
             raise InputError(
                 file=index,
-                found="an index of the weights that cannot be read",
+                field="weight_map",
+                found="no object that names the file of each weight",
                 remedy="Save the policy again; a download may have been cut short.",
-            ) from None
-        if missing := [name for name in named if not (folder / name).is_file()]:
+            )
+        if missing:
             raise InputError(
                 file=index,
                 found=f"{len(missing)} of {len(named)} files of weights missing ({_some(missing)})",
@@ -100,8 +104,8 @@ def _refusal(folder: Path, found: str, remedy: str) -> InputError:
 
 def _base_of(config: Path) -> str:
     try:
-        return str(json.loads(config.read_bytes()).get("base_model_name_or_path") or "")
-    except (ValueError, AttributeError):
+        return str(read_object(config).get("base_model_name_or_path") or "")
+    except InputError:
         return ""
 
 

@@ -1,8 +1,6 @@
 """A policy ready to generate: the model on its device, and the token ids that generation needs to know."""
 
 import contextlib
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +14,7 @@ from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.rollout.attention import row_multiple, use_row_attention
 from rl_assets.rollout.devices import device_lock, release_memory
 from rl_assets.rollout.fingerprint import PolicyFiles, brief, other_policy, policy_folder
+from rl_assets.rollout.model import load_model
 from rl_assets.rollout.vocabulary import Vocabulary, read_vocabulary
 
 # Attributes of a config that name a placeholder which stands for media in a prompt.
@@ -141,7 +140,7 @@ def load_policy(
         files = PolicyFiles.read(folder)
         if fingerprint not in (None, files.fingerprint):
             raise other_policy(folder, files.fingerprint, fingerprint)
-        model = _load_model(folder, precision, attn_implementation, trust_remote_code)
+        model = load_model(folder, precision, attn_implementation, trust_remote_code)
         try:
             model = model.eval().requires_grad_(False).to(where)
         except torch.OutOfMemoryError as error:
@@ -209,110 +208,6 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
             remedy="Correct the dtype.",
         )
     return dtype
-
-
-def _load_model(folder: Path, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> Any:
-    import transformers
-
-    options = {"trust_remote_code": trust_remote_code, "local_files_only": True}
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, **options)
-    except (OSError, ValueError, KeyError) as error:
-        remedy = "Check config.json, or update transformers; code of the policy's own is run only under"
-        raise _unusable(folder, error, f"{remedy} data.trust_remote_code.") from error
-    if not trust_remote_code:
-        _require_no_kernel(folder)
-    auto = _auto_class(config, folder)
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        model, report = auto.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation=None if attention == "auto" else attention,
-            output_loading_info=True,
-            **options,
-        )
-    except ImportError as error:
-        if attention == "auto":
-            raise _unusable(folder, error, "Install the package that config.json asks for.") from error
-        raise InputError(
-            field="policy.attn_implementation",
-            found=f"{attention!r} ({brief(error)})",
-            expected="auto, or an implementation whose package is installed",
-            remedy="Install the package, or leave the choice to `auto`.",
-        ) from error
-    except Exception as error:  # safetensors, torch and transformers share no base class for a broken file
-        raise _unusable(
-            folder, error, "The weights may be cut short or of another model: save them again."
-        ) from error
-    _check_cacheable(model, folder)
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise InputError(
-            file=folder,
-            found=f"weights without {len(missing)} of the model's parameters ({missing[0]}, …)",
-            expected="every parameter that config.json asks for",
-            remedy="Save the whole policy again; nothing may be left at random values.",
-        )
-    return model
-
-
-def _require_no_kernel(folder: Path) -> None:
-    """Refuse a config that names an implementation by a hub id: transformers would fetch and run its code."""
-    config = json.loads((folder / "config.json").read_bytes())
-    for name, chosen in _implementations(config):
-        if "/" in chosen:
-            raise InputError(
-                file=folder / "config.json",
-                field=name,
-                found=repr(chosen),
-                expected="an implementation that transformers has",
-                remedy="Take it out: code from the hub is run only under data.trust_remote_code.",
-            )
-
-
-def _implementations(value: Any, name: str = "", *, chosen: bool = False) -> Iterator[tuple[str, str]]:
-    """Name and value of every setting of a config, or of one within it, that chooses an implementation."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _implementations(inner, key, chosen=chosen or "_implementation" in key)
-    elif chosen:
-        yield name, str(value)
-
-
-def _auto_class(config: Any, folder: Path) -> Any:
-    import transformers
-    from transformers.models.auto import modeling_auto
-
-    kind = type(config)
-    perceives = any(getattr(config, name, None) is not None for name in ("vision_config", "audio_config"))
-    if perceives and kind in modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING:
-        return transformers.AutoModelForMultimodalLM
-    generates = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in (
-        getattr(config, "auto_map", None) or {}
-    )
-    if not generates or getattr(config, "is_encoder_decoder", False):
-        raise InputError(
-            file=folder,
-            found=f"a model of type {config.model_type!r}",
-            expected="a causal language model, which may take images, videos or audio as well",
-            remedy="Name another policy.",
-        )
-    return transformers.AutoModelForCausalLM
-
-
-def _check_cacheable(model: Any, folder: Path) -> None:
-    """Refuse a model whose layers keep something else than keys and values of every token."""
-    config = model.config.get_text_config(decoder=True)
-    kinds = set(getattr(config, "layer_types", None) or ())
-    others = kinds - {"full_attention", "sliding_attention"}
-    if others or getattr(model, "_is_stateful", False):
-        raise InputError(
-            file=folder,
-            found=f"layers of another kind ({', '.join(sorted(others)) or config.model_type})",
-            expected="full or sliding-window attention in every layer",
-            remedy="Name another policy: the decoding loop keeps one cache of keys and values.",
-        )
 
 
 def _vocabulary(folder: Path, trust_remote_code: bool) -> Vocabulary:

@@ -78,7 +78,7 @@ def test_a_model_type_that_nobody_knows_is_refused(llama_folder: Path) -> None:
 def test_weights_cut_short_are_refused(llama_folder: Path) -> None:
     weights = llama_folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert "Safetensor" in refused(llama_folder)
+    assert "cut short or damaged" in refused(llama_folder)
 
 
 def test_weights_without_a_parameter_are_refused(llama_folder: Path) -> None:
@@ -93,7 +93,25 @@ def test_weights_without_a_parameter_are_refused(llama_folder: Path) -> None:
 
 def test_weights_of_another_shape_are_refused(llama_folder: Path) -> None:
     edit(llama_folder / "config.json", intermediate_size=48)
-    assert refused(llama_folder)
+    assert refused(llama_folder) == (
+        "weights of other shapes than config.json says: model.layers.0.mlp.down_proj.weight is [32, 64], "
+        "and 8 more"
+    )
+
+
+def test_weights_of_more_layers_than_the_config_says_are_refused(llama_folder: Path) -> None:
+    edit(llama_folder / "config.json", num_hidden_layers=2)
+    assert refused(llama_folder) == (
+        "a model without 9 of the weights (model.layers.2.input_layernorm.weight, …)"
+    )
+
+
+def test_weights_that_are_no_part_of_the_model_do_not_count(llama_folder: Path) -> None:
+    """Such as the head of a critic, or an index of positions that older releases saved."""
+    weights = llama_folder / "model.safetensors"
+    more = {"v_head.weight": torch.zeros(3), "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(4)}
+    save_file(load_file(weights) | more, weights, metadata={"format": "pt"})
+    load_policy(llama_folder).close()
 
 
 def test_a_policy_without_an_end_token_is_refused(llama_folder: Path) -> None:
