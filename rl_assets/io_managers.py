@@ -9,8 +9,14 @@ import pyarrow as pa
 from pydantic import BaseModel
 from upath import UPath
 
-from rl_assets.errors import InputError
-from rl_assets.store import Table, damage_put_aside, publish_file, read_manifest, write_manifest
+from rl_assets.store import (
+    Table,
+    damage_put_aside,
+    publish_file,
+    read_manifest,
+    require_stored,
+    write_manifest,
+)
 
 
 class StoreIOManager(dg.ConfigurableIOManager):
@@ -71,12 +77,4 @@ class StoreIOManager(dg.ConfigurableIOManager):
         return UPath(self.root).joinpath(*folders, name + suffix)
 
     def _existing(self, context: dg.InputContext, suffix: str) -> UPath:
-        path = self._path(context, suffix)
-        if not path.exists():
-            raise InputError(
-                file=str(path),
-                found="nothing",
-                expected=f"the asset {context.asset_key.to_user_string()}",
-                remedy="Materialise it first (Materialize all does it in order).",
-            )
-        return path
+        return require_stored(self._path(context, suffix), context.asset_key.to_user_string())

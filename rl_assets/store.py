@@ -347,6 +347,22 @@ def read_manifest(kind: type[Model], path: Path | UPath) -> Model:
         ) from error
 
 
+def require_stored(path: UPath, asset: str) -> UPath:
+    """`path`, where the asset `asset` is stored.
+
+    Raises:
+        InputError: nothing is there.
+    """
+    if not path.exists():
+        raise InputError(
+            file=str(path),
+            found="nothing",
+            expected=f"the asset {asset}",
+            remedy="Materialise it first (Materialize all does it in order).",
+        )
+    return path
+
+
 def last_manifest(kind: type[Model], path: Path | UPath) -> Model | None:
     """The manifest of the last build; None where there is none. One that cannot be read is put aside.
 

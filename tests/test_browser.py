@@ -160,13 +160,14 @@ def test_what_comes_after_a_failed_check_is_refused_also_when_it_is_started_alon
     contract = home / "storage/needs_care/field_contract.parquet"
     table = Table(contract)
     rows = list(table.rows())
-    rows[0]["prompt"] = '[{"role":"user","content":"<image> What is it?"}]'
+    (row,) = (row for row in rows if row["images"])
+    row["prompt"] = '[{"role":"user","content":"<image><image> What is it?"}]'
     with TableWriter(home / "damaged.parquet", table.schema) as writer:
         writer.write_rows(rows)
     (home / "damaged.parquet").rename(contract)
     page.goto(f"{built}/assets/needs_care/field_contract?view=checks&checkDetail=placeholder_media")
     page.get_by_role("button", name="Execute all").click()
-    expect(page.get_by_text("1 `<image>` and 0 images").first).to_be_visible(timeout=RUN)
+    expect(page.get_by_text("2 `<image>` and 1 image").first).to_be_visible(timeout=RUN)
     page.goto(f"{built}/assets/needs_care/length_filtered")
     page.get_by_role("button", name=re.compile("Materialize$")).click()
     page.get_by_role("button", name="Confirm").click()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from pydantic import BaseModel
 from rich.console import Console
 
 from rl_assets.assets.dataset import Dataset
@@ -112,8 +113,7 @@ def test_a_row_that_came_halfway_is_shown_as_far_as_it_came(tmp_path: Path, smal
     """Here a run stopped after the rollouts: responses are decoded from the shards."""
     dataset = make_dataset(tmp_path, [problem(0)], data={"max_response_length": 2}, policy=small_policy)
     instance = dg.DagsterInstance.ephemeral()
-    assets = ["raw_files", "rejected_rows", "field_contract"]
-    materialize(dataset, *assets, instance=instance)
+    materialize(dataset, "policy", "raw_files", "rejected_rows", "field_contract", instance=instance)
     early = trace(dataset, f"{FILE}:0", instance)
     assert (early.prompt, early.shard, early.responses) == (None, None, [])
     assert any("rollouts" in line and "not made yet" in line for line in screen(early))
@@ -126,6 +126,13 @@ def test_a_row_that_came_halfway_is_shown_as_far_as_it_came(tmp_path: Path, smal
     assert late.made["field_contract"].run_id != result.run_id
     assert late.made["rollouts"].time is not None
     assert any(f"run {result.run_id[:8]}" in line for line in screen(late))
+
+
+def test_an_asset_that_was_never_made_is_named_where_it_is_needed(tmp_path: Path, small_policy: Path) -> None:
+    dataset = make_dataset(tmp_path, [problem(0)], policy=small_policy)
+    for asset in ("policy", "proto_shards"):
+        with pytest.raises(InputError, match=f"expected the asset toy/{asset}"):
+            dataset.manifest(BaseModel, asset)
 
 
 def test_a_raw_file_that_changed_since_is_said(toy: Dataset) -> None:

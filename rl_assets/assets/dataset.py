@@ -16,7 +16,15 @@ from rl_assets.protocol.manifest import ShardManifest, ShardRef
 from rl_assets.rewards import RewardFunction, ScorePool
 from rl_assets.rewards.export import Export
 from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import Table, damage_put_aside, digest_json, read_manifest, storage_root
+from rl_assets.store import (
+    Model,
+    Table,
+    damage_put_aside,
+    digest_json,
+    read_manifest,
+    require_stored,
+    storage_root,
+)
 
 if TYPE_CHECKING:
     from rl_assets.prompts import PromptRenderer
@@ -137,17 +145,26 @@ class Dataset:
         """The table that the asset stored."""
         return Table(self.storage / f"{asset}.parquet")
 
+    def manifest(self, kind: type[Model], asset: str) -> Model:
+        """The manifest that the asset stored.
+
+        Raises:
+            InputError: it was never materialised, or is damaged.
+        """
+        path = self.storage / f"{asset}.json"
+        return read_manifest(kind, require_stored(path, f"{self.name}/{asset}"))
+
     def raw_manifest(self) -> RawManifest:
         """The manifest that `raw_files` stored."""
-        return read_manifest(RawManifest, self.storage / "raw_files.json")
+        return self.manifest(RawManifest, "raw_files")
 
     def shard_manifest(self, asset: str) -> ShardManifest:
         """The manifest that `proto_shards` or `rollouts` stored."""
-        return read_manifest(ShardManifest, self.storage / f"{asset}.json")
+        return self.manifest(ShardManifest, asset)
 
     def export(self) -> Export:
         """The manifest that `verl_dataset` stored."""
-        return read_manifest(Export, self.storage / "verl_dataset.json")
+        return self.manifest(Export, "verl_dataset")
 
     def shards(self, asset: str) -> Iterator[tuple[ShardRef, "DataProto"]]:
         """Each shard of `proto_shards` or `rollouts`, its digests verified, one at a time."""

@@ -15,7 +15,6 @@ from rl_assets.contract import SPLITS
 from rl_assets.protocol import MediaStore
 from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.rewards.solution import decode_responses
-from rl_assets.store import read_manifest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -90,7 +89,7 @@ def build_rollouts(dataset: Dataset) -> dg.AssetsDefinition:
                     **spec.policy.model_dump(exclude={"path"}),
                     "trust_remote_code": spec.data.trust_remote_code,
                 },
-                fingerprint=read_manifest(Source, dataset.storage / "policy.json").digest,
+                fingerprint=dataset.manifest(Source, "policy").digest,
                 vocabulary=vocabulary,
                 sampling={split: dataset.sampling(split) for split in SPLITS},
                 prompt_length=spec.data.max_prompt_length,
