@@ -193,8 +193,9 @@ class DataSpec(_Spec):
     mm_processor_kwargs: dict[str, Plain] = Field({})
     """Arguments for every call of the policy's media processor, such as `fps: 2` or
     `size: {shortest_edge: 3136, longest_edge: 1003520}` (pixels); they hold for the length gate and for the
-    rollouts. What is not said here, the processor's own files say. Where the policy is of the Qwen-VL kind,
-    `max_pixels`, `fps` and the like may also stand beside one image or video of a row, for it alone."""
+    rollouts. What is not said here, the processor's own files say. Where verl loads the policy's processor
+    (Qwen-VL, GLM-V, Gemma 4, Llama 3.2 Vision), `max_pixels`, `fps` and the like may also stand beside one
+    image or video of a row, for it alone."""
 
     gen_batch_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
     """Belongs to the trainer's loader; no asset depends on it."""

@@ -17,8 +17,8 @@ _PROBES: tuple[Size, ...] = ((9, 13), (50, 30), (41, 333), (90, 1500), (700, 500
 def learn_expansion(processor: Any, settings: Mapping[str, Any]) -> Expansion | None:
     """How a processor expands the placeholder of an image, learnt from what it makes of blank images.
 
-    Either as many image tokens as the class's own count for a size says (Qwen-VL, LLaVA), or the same text
-    for every image (Gemma 3).
+    Either as many image tokens as the class's own count for a size says (Qwen-VL, LLaVA), maybe between marks
+    (Gemma 4), or the same text for every image (Gemma 3).
 
     Args:
         processor: a `ProcessorMixin` of transformers.
@@ -36,11 +36,12 @@ def learn_expansion(processor: Any, settings: Mapping[str, Any]) -> Expansion | 
         counts = processor._get_num_multimodal_tokens(image_sizes=list(_PROBES), **settings).num_image_tokens
     except Exception:  # a class of its own kind, or a size that it refuses: it is asked with every image
         return None
-    if seen == [token * count for count in counts]:
+    before, _, after = seen[0].partition(token * counts[0])
+    if seen == [before + token * count + after for count in counts]:
 
         def by_count(sizes: Sequence[Size]) -> list[str]:
             made = processor._get_num_multimodal_tokens(image_sizes=list(sizes), **settings)
-            return [token * count for count in made.num_image_tokens]
+            return [before + token * count + after for count in made.num_image_tokens]
 
         return by_count
     if len(set(seen)) == 1:
@@ -61,9 +62,8 @@ def _expanded(processor: Any, size: Size, settings: Mapping[str, Any]) -> str:
     made = processor(
         text=[processor.image_token],
         images=[Image.new("RGB", (width, height))],
-        add_special_tokens=False,
         return_tensors="pt",
         return_text_replacement_offsets=True,
-        **settings,
+        **{"add_special_tokens": False, **settings},
     )
     return made["text_replacement_offsets"][0][0]["replacement"]

@@ -1,7 +1,7 @@
 """Settings of one medium: an image or a video of a row may ask for a size and for frames of its own.
 
-The names and what they do are those of qwen-vl-utils 0.0.14, with which verl reads media: where the policy's
-processor makes a token of a square of pixels, as Qwen-VL's do, every medium is resized before the processor
+The names and what they do are those of qwen-vl-utils 0.0.14, with which verl reads the media of every policy
+whose processor it loads, Gemma 4 and Llama 3.2 Vision among them: a medium is resized before the processor
 sees it, whose own limits come after.
 """
 
@@ -34,14 +34,44 @@ _VIDEO_TOKENS = 0.9 * 128_000
 _FRAMES_PER_SECOND, _LEAST_FRAMES, _MOST_FRAMES, _FRAME_FACTOR = 2.0, 4, 768, 2
 
 
+_READ_BY_VERL = frozenset(
+    f"{name}Processor" for name in ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Glm4v", "Glm46V", "Mllama", "Gemma4")
+)
+_VERLS_PATCH = 14
+
+
+def is_read_by_verl(processor: Any) -> bool:
+    """Whether verl 0.9.1 loads a processor (`hf_processor`): it takes a policy with any other for one of text
+    alone, and stops at a row with media."""
+    return type(processor).__name__ in _READ_BY_VERL
+
+
+def patch_size(processor: Any) -> int:
+    """Side of the patches of images in pixels, as verl asks a processor for it: 14 where it does not say."""
+    return getattr(getattr(processor, "image_processor", None), "patch_size", _VERLS_PATCH)
+
+
+def resize_factor(processor: Any) -> int:
+    """What sides of a picture are multiples of, in pixels, when a processor is given it; 0 where it is given
+    the picture as it is.
+
+    verl takes twice the patch size, whatever the processor makes of it. Of those that verl does not load, it
+    is the side of a token for processors that make a token of a square of patches, as Qwen-VL's do.
+    """
+    if is_read_by_verl(processor):
+        return 2 * patch_size(processor)
+    images = getattr(processor, "image_processor", None)
+    patch, merged = (getattr(images, name, 0) for name in ("patch_size", "merge_size"))
+    return patch * merged if isinstance(patch, int) and isinstance(merged, int) else 0
+
+
 @dataclass(frozen=True)
 class MediumSettings:
     """The size and the frames of one image or video.
 
     Attributes:
         given: what it says itself, by name; empty for most media.
-        factor: sides of a resized picture are multiples of so many pixels, whose square is a token; 0 for
-            a policy that makes none of squares, and leaves media as they are.
+        factor: sides of a resized picture are multiples of so many pixels; 0 leaves media as they are.
     """
 
     given: Mapping[str, float]
@@ -57,10 +87,10 @@ class MediumSettings:
 
         Raises:
             ValueError: they cannot be honoured: they are for another kind of media or no positive numbers, or
-                the policy's processor does not, as Qwen-VL's do, make a token of a square of pixels.
+                media are not resized for the policy's processor.
         """
         given = {name: part[name] for name in sorted(_NAMES & part.keys()) if part[name] is not None}
-        factor = token_side(processor)
+        factor = resize_factor(processor)
         if not given:
             return cls({}, factor)
         honoured = _HONOURED[part["type"]] if factor else ()
@@ -183,10 +213,3 @@ class MediumSettings:
             ratio = math.sqrt(least / (height * width))
             fitted = [math.ceil(side * ratio / factor) * factor for side in (height, width)]
         return fitted[0], fitted[1]
-
-
-def token_side(processor: Any) -> int:
-    """Side in pixels of the square of which a processor makes a token; 0 where it makes none of squares."""
-    images = getattr(processor, "image_processor", None)
-    patch, merged = (getattr(images, name, 0) for name in ("patch_size", "merge_size"))
-    return patch * merged if isinstance(patch, int) and isinstance(merged, int) else 0

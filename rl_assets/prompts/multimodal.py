@@ -15,7 +15,7 @@ from rl_assets.errors import InputError
 from rl_assets.prompts.checkpoint import load_processor
 from rl_assets.prompts.expansion import Expansion, expand, learn_expansion
 from rl_assets.prompts.media_decode import image_size, read_audio, read_image, read_video
-from rl_assets.prompts.media_settings import MediumSettings
+from rl_assets.prompts.media_settings import MediumSettings, is_read_by_verl
 from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
 from rl_assets.prompts.refused import Refused, reasons
 from rl_assets.prompts.render import Rendered
@@ -48,7 +48,7 @@ MOST_THREADS = 8
 """Media of so many prompts are decoded side by side, at most."""
 
 
-MEDIA_STEPS = 2
+MEDIA_STEPS = 3
 """Counts the changes of what is done to media before a processor sees them: results of older steps are no
 results of today's."""
 
@@ -84,7 +84,9 @@ class MediaRenderer:
 
     The ids equal those that the processor makes of the rendered template and the media: its image size,
     patch size, frame rate and sampling rate are the processor's, unless `mm_processor_kwargs` says
-    otherwise. Special tokens come from the template alone.
+    otherwise. As in verl, a tokenizer that begins every text with a BOS token does so here too, before the
+    template's own (Gemma 4, Llama 3.2 Vision), unless `mm_processor_kwargs` has `add_special_tokens: false`;
+    for processors that verl does not load, special tokens come from the template alone.
 
     Attributes:
         processor: a `ProcessorMixin` of transformers.
@@ -190,7 +192,7 @@ class MediaRenderer:
         """Make the processor fit for several threads at a time: a tokenizer sets its padding up when it is
         first called, which fails while another thread encodes."""
         with contextlib.suppress(Exception):  # one that takes no text alone: its rows say what is wrong
-            self.processor(text=["a"], add_special_tokens=False, return_tensors="pt", **self._arguments({}))
+            self.processor(text=["a"], return_tensors="pt", **self._arguments({}))
 
     def inputs(self, row: Mapping[str, Any]) -> tuple[list[int], dict[str, "torch.Tensor"]]:
         """A prompt's ids, and the tensors that show its media to the model.
@@ -233,6 +235,12 @@ class MediaRenderer:
                 + (f" (uid {row['uid']})" if row.get("uid") else ""),
                 remedy="Put the media back as they were, or materialise the dataset again.",
             ) from refused
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """Arguments of every call; verl says nothing on special tokens, so a tokenizer may write its own."""
+        alone = {} if is_read_by_verl(self.processor) else {"add_special_tokens": False}
+        return {**alone, **self.mm_processor_kwargs}
 
     @cached_property
     def _expansion(self) -> Expansion | None:
@@ -277,7 +285,8 @@ class MediaRenderer:
             return expand(prompt.text, self.processor.image_token, self._expansion(sizes))
 
     def _encode(self, texts: list[str]) -> Iterator[list[int]]:
-        return iter(self.processor.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else ())
+        specials = _flat(self._settings, "text").get("add_special_tokens", True)
+        return iter(self.tokenizer(texts, add_special_tokens=specials)["input_ids"] if texts else ())
 
     def _prompt(self, row: Mapping[str, Any]) -> _Prompt:
         """Render the template, and find the media."""
@@ -397,9 +406,7 @@ class MediaRenderer:
                 media.setdefault(medium.modality, []).append(self._decode(medium))
         arguments = self._arguments(media)
         with reasons("render.media_error", "prompt"):
-            made = self.processor(
-                text=[prompt.text], add_special_tokens=False, return_tensors="pt", **arguments
-            )
+            made = self.processor(text=[prompt.text], return_tensors="pt", **arguments)
         inputs = {name: value for name, value in made.items() if name not in _TEXT_OUTPUTS}
         if (grid := inputs.get("image_grid_thw")) is not None:
             inputs["images_seqlens"] = (grid[:, 1] * grid[:, 2]).repeat_interleave(grid[:, 0])
@@ -407,7 +414,7 @@ class MediaRenderer:
 
     def _arguments(self, media: Mapping[str, list[Any]]) -> dict[str, Any]:
         """Arguments of the processor's call besides the text."""
-        arguments = dict(self.mm_processor_kwargs)
+        arguments = self._settings
         if "image" in media:
             arguments["images"] = media["image"]
         if "audio" in media:

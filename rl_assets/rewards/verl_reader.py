@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_assets.contract.schema import COLUMN_OF
 from rl_assets.prompts.media_decode import FRAMES_PER_SECOND
-from rl_assets.prompts.media_settings import FRAME_SETTINGS, token_side
+from rl_assets.prompts.media_settings import FRAME_SETTINGS, is_read_by_verl
 from rl_assets.prompts.media_source import MediaSource, Medium
 from rl_assets.prompts.render import Rendered
 
@@ -30,7 +30,7 @@ _VISION_TYPES = frozenset({"image", "image_url", "video"})
 
 
 class DroppedError(ValueError):
-    """A row that verl's filter drops, and why."""
+    """A row that verl's filter drops, or at which verl stops, and why."""
 
 
 class VerlReader:
@@ -42,7 +42,12 @@ class VerlReader:
 
     def __init__(self, renderer: "PromptRenderer") -> None:
         self.renderer = renderer
-        self._media = renderer.media and renderer.media.opening(VerlSource(Path()))
+        self._media, self._without = None, "the policy has no processor"
+        if renderer.media:
+            if is_read_by_verl(processor := renderer.media.processor):
+                self._media = renderer.media.opening(VerlSource(Path()))
+            else:
+                self._without = f"verl does not load the policy's {type(processor).__name__}"
 
     def measure(self, rows: Sequence[Mapping[str, Any]]) -> list[int | DroppedError]:
         """The length of every row's prompt in tokens, or why verl drops the row whatever its length.
@@ -56,7 +61,7 @@ class VerlReader:
         for index, row in enumerate(rows):
             try:
                 messages = self._messages(row)
-                (media if self._media and has_media_parts(messages) else texts)[index] = messages
+                (media if has_media_parts(messages) else texts)[index] = messages
             except DroppedError as error:
                 found[index] = error
         rendered = dict(zip(texts, self.renderer.render(list(texts.values())), strict=True))
@@ -71,9 +76,9 @@ class VerlReader:
         """The row's messages with media in place of placeholders, as verl's `_build_messages` makes them."""
         media = {modality: row.get(name) or [] for modality, name in COLUMN_OF.items()}
         messages = row["prompt"]
+        if self._media is None and (any(media.values()) or has_media_parts(messages)):
+            raise DroppedError(f"media, and {self._without}")
         if any(media.values()):
-            if self._media is None:
-                raise DroppedError("media, and the policy has no processor")
             left = {modality: iter(items) for modality, items in media.items()}
             messages = [_placed(message, left) for message in messages]
             for modality, items in left.items():
@@ -84,8 +89,7 @@ class VerlReader:
                 raise DroppedError("media, and a message without `content`")
             for part in _parts(messages):
                 _require_openable(part)
-            if self._media and token_side(self._media.processor):
-                messages = [_with_rates(message) for message in messages]
+            messages = [_with_rates(message) for message in messages]
         return messages
 
 

@@ -7,6 +7,7 @@ import torch
 import transformers as hf
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from torchvision.transforms.functional import InterpolationMode, resize
 
 from tests.rollout.tiny import PATCH, VISION, mrope
@@ -65,6 +66,16 @@ def tokenizer(template: str = _QWEN, **tokens: str) -> hf.PreTrainedTokenizerFas
         extra_special_tokens=tokens or None,
         chat_template=template,
     )
+
+
+def tokenizer_with_bos(template: str, **tokens: str) -> hf.PreTrainedTokenizerFast:
+    """The same, which begins every text with a token, as those of Gemma and Llama do."""
+    made, bos = tokenizer(template, **tokens), "<|endoftext|>"
+    made.bos_token = bos
+    made.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos} $A", special_tokens=[(bos, made.convert_tokens_to_ids(bos))]
+    )
+    return made
 
 
 def token_id(token: str) -> int:
@@ -136,6 +147,51 @@ def gemma3() -> hf.ProcessorMixin:
     )
 
 
+def glm4v() -> hf.ProcessorMixin:
+    """Images and pairs of frames of 4 to 40 tokens."""
+    return hf.Glm4vProcessor(
+        image_processor=hf.Glm4vImageProcessor(**_SIZES, size=dict(_LIMITS)),
+        video_processor=hf.Glm4vVideoProcessor(**_SIZES, size=dict(_LIMITS)),
+        tokenizer=tokenizer(image_token="<|image_pad|>", video_token="<|video_pad|>"),
+        chat_template=_QWEN,
+    )
+
+
+def glm46v() -> hf.ProcessorMixin:
+    """The same with the time of each pair of frames."""
+    return hf.Glm46VProcessor(
+        image_processor=hf.Glm46VImageProcessor(**_SIZES, size=dict(_LIMITS)),
+        video_processor=hf.Glm46VVideoProcessor(**_SIZES, size=dict(_LIMITS)),
+        tokenizer=tokenizer(image_token="<|image_pad|>", video_token="<|video_pad|>"),
+        chat_template=_QWEN,
+    )
+
+
+def gemma4() -> hf.ProcessorMixin:
+    """Images and frames of up to 70 tokens, each of 12 × 12 pixels."""
+    template = _PARTS.format(image="<image>", video="<|video|>", audio="")
+    sizes = {"patch_size": PATCH, "pooling_kernel_size": 3, "max_soft_tokens": 70}
+    names = ("<image>", "<start_of_image>", "<end_of_image>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
+    roles = ("image_token", "boi_token", "eoi_token", "audio_token", "boa_token", "eoa_token")
+    return hf.Gemma4Processor(
+        feature_extractor=hf.Gemma4AudioFeatureExtractor(),
+        image_processor=hf.Gemma4ImageProcessor(**sizes),
+        video_processor=hf.Gemma4VideoProcessor(**sizes),
+        tokenizer=tokenizer_with_bos(template, **dict(zip(roles, names, strict=True))),
+        chat_template=template,
+    )
+
+
+def mllama() -> hf.ProcessorMixin:
+    """Every image is one token and up to four tiles of 28 × 28 pixels."""
+    template = _PARTS.format(image="<image>", video="", audio="")
+    return hf.MllamaProcessor(
+        image_processor=hf.MllamaImageProcessor(size={"height": 28, "width": 28}),
+        tokenizer=tokenizer_with_bos(template, image_token="<image>"),
+        chat_template=template,
+    )
+
+
 def qwen2_audio() -> hf.ProcessorMixin:
     """Clips of up to one second at 16 kHz, 25 tokens a second."""
     template = _PARTS.format(image="", video="", audio="<|audio_bos|><|AUDIO|><|audio_eos|>\n")
@@ -146,7 +202,15 @@ def qwen2_audio() -> hf.ProcessorMixin:
     )
 
 
-PROCESSORS = {made.__name__: made for made in (qwen2_vl, qwen2_5_vl, qwen3_vl, llava, gemma3, qwen2_audio)}
+PROCESSORS = {
+    made.__name__: made
+    for made in (
+        *(qwen2_vl, qwen2_5_vl, qwen3_vl, llava, gemma3, qwen2_audio),
+        *(glm4v, glm46v, gemma4, mllama),
+    )
+}
+READ_BY_VERL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v", "glm46v", "gemma4", "mllama")
+"""Kinds of which verl 0.9.1 loads the processor; with any other it reads text alone."""
 
 
 def verls_image(kind: str, image: Image.Image) -> Image.Image:

@@ -433,8 +433,19 @@ def test_tools_are_rendered_and_a_row_may_bring_its_own(load: Load) -> None:
         assert f'"name": "{name}"' in renderer.processor.tokenizer.decode(renderer.render([asked])[0].ids)
 
 
-@pytest.mark.parametrize("kind", ["qwen2_5_vl", "llava", "gemma3"])
-def test_bos_is_written_once(load: Load, root: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "settings", "with_media"),
+    [
+        ("qwen2_5_vl", {}, 2),
+        ("qwen2_5_vl", {"add_special_tokens": False}, 1),
+        ("qwen2_5_vl", {"text_kwargs": {"add_special_tokens": False}}, 1),
+        ("llava", {}, 1),
+        ("gemma3", {}, 1),
+    ],
+)
+def test_bos_is_written_once_but_where_verl_writes_it_twice(
+    load: Load, root: Path, tmp_path: Path, kind: str, settings: dict[str, Any], with_media: int
+) -> None:
     """By the template, and not by the tokenizer too, which adds it to any text of its own accord."""
     load(kind)
     shutil.copytree(root / "policies" / kind, tmp_path / "policy")
@@ -444,15 +455,15 @@ def test_bos_is_written_once(load: Load, root: Path, tmp_path: Path, kind: str) 
     backend.save(str(tmp_path / "policy/tokenizer.json"))
     file = tmp_path / "policy/chat_template.jinja"
     file.write_text(bos[0] + file.read_text())
-    renderer = PromptRenderer.load(tmp_path / "policy", root=root)
+    renderer = PromptRenderer.load(tmp_path / "policy", root=root, mm_processor_kwargs=settings)
     assert renderer.tokenizer("a")["input_ids"][0] == bos[1]
     assert renderer.media is not None
     row = media.row("<image>?", images=["a.png"])
     (by_size,), (in_full, _) = renderer.media.render([row]), renderer.media.inputs(row)
     (text,) = renderer.render([[{"role": "user", "content": "Hi"}]])
-    for ids in (by_size.ids, in_full, text.ids):
+    for ids, times in ((by_size.ids, with_media), (in_full, with_media), (text.ids, 1)):
         assert ids is not None
-        assert (ids[0], ids.count(bos[1])) == (bos[1], 1)
+        assert (ids[0], ids.count(bos[1])) == (bos[1], times)
 
 
 def test_rows_are_worked_on_side_by_side_and_what_tokenizer_json_declares_does_no_harm(

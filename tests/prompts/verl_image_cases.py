@@ -20,7 +20,7 @@ import transformers
 import verl.utils.dataset.rl_dataset as verl_dataset
 from omegaconf import OmegaConf
 from PIL import Image
-from qwen_vl_utils import process_vision_info
+from verl.utils.tokenizer import build_multimodal_processor_inputs, hf_processor
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.prompts import PromptRenderer, filter_by_length, load_tool_schemas
@@ -217,12 +217,19 @@ def test_images_beyond_the_processors_sizes(
     assert lengths[0] == text + marks + tokens
 
 
-@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_pixels_are_verls(tmp_path: Path, kind: str) -> None:
+def verls_processor(kind: str, policy: Path) -> Any:
+    """The processor of a policy as verl loads it; it asks for the model's configuration too."""
+    transformers.AutoConfig.for_model(kind).save_pretrained(policy)
+    return hf_processor(str(policy))
+
+
+@pytest.mark.parametrize("kind", processors.READ_BY_VERL)
+def test_ids_and_tensors_are_verls(tmp_path: Path, kind: str) -> None:
     """The processor makes the same of images of many sizes and modes, with settings and without, and of lists
     of frames."""
     policy = processors.save(kind, tmp_path / "policy")
-    processor = transformers.AutoProcessor.from_pretrained(policy)
+    processor = verls_processor(kind, policy)
+    patch_size = getattr(processor.image_processor, "patch_size", 14)
     ours = load_media_renderer(policy, root=tmp_path)
     assert ours is not None
     sizes = [(16, 16), (23, 41), (21, 122), (8, 8), (130, 130), (50, 30)]
@@ -233,32 +240,47 @@ def test_pixels_are_verls(tmp_path: Path, kind: str) -> None:
         {"min_pixels": 1280},
         {"resized_height": 24, "resized_width": 41},
     ]
+    if kind == "mllama":  # of larger pieces
+        size = {"resized_height": 60, "resized_width": 90}
+        settings = [{}, {"max_pixels": 3200}, {"min_pixels": 6400}, size]
     parts: list[dict[str, Any]] = []
     for number, ((size, mode), own) in enumerate(itertools.product(zip(sizes, modes, strict=True), settings)):
         path = tmp_path / f"{number}.png"
         path.write_bytes(png(*size, mode))
         parts.append({"type": "image", "image": str(path), **own})
     for own in ({}, {"max_pixels": 9000}, {"resized_height": 24, "resized_width": 41}):
-        for frames in ([1, 1, 1], [4, 4, 4, 4], [16] * 6):
+        for frames in ([1, 1, 1], [4, 4, 4, 4], [16] * 6) if kind != "mllama" else ():
             parts.append({"type": "video", "video": [str(tmp_path / f"{n}.png") for n in frames], **own})
+    rows, lengths = [], []
     for part in parts:
         messages = [{"role": "user", "content": [part, {"type": "text", "text": "Find x."}]}]
-        ids, inputs = ours.inputs({"raw_prompt": messages})
-        images, videos = process_vision_info(
-            messages, image_patch_size=processor.image_processor.patch_size, return_video_metadata=True
-        )
+        rows.append({"raw_prompt": messages})
+        ids, inputs = ours.inputs(rows[-1])
+        opened = verl_dataset.RLHFDataset._process_multi_modal_info(messages, patch_size, None)
+        media = dict(zip(("images", "videos", "audio"), opened, strict=True))
         text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        given: dict[str, Any] = {"images": images} if images else {}
-        if videos:
-            given["videos"], given["video_metadata"] = map(list, zip(*videos, strict=True))
-        theirs = processor(
-            text=[text], return_tensors="pt", do_sample_frames=False, add_special_tokens=False, **given
-        )
+        theirs = build_multimodal_processor_inputs(processor, text=[text], **media)
         assert ids == theirs["input_ids"][0].tolist(), part
+        lengths.append(len(ids))
         tensors = inputs.keys() - {"images_seqlens"}
         assert {"pixel_values", "pixel_values_videos"} & tensors
         for name in tensors:
             assert torch.equal(torch.as_tensor(inputs[name]), torch.as_tensor(theirs[name])), (name, part)
+    measured = ours.render(rows)
+    assert [one.error or len(one.ids) for one in measured] == lengths
+
+
+def test_a_tokenizers_own_bos_is_before_the_templates_unless_a_key_says_otherwise(tmp_path: Path) -> None:
+    policy = processors.save("mllama", tmp_path / "policy")
+    rows = [row(0, QUESTION, [png(24, 32)])]
+    plain = same(_made(tmp_path / "plain"), policy, rows)
+    alone = same(_made(tmp_path / "alone"), policy, rows, mm_processor_kwargs={"add_special_tokens": False})
+    assert plain[0] == alone[0] + 1
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llava", "qwen2_audio"])
+def test_verl_loads_no_other_processor(tmp_path: Path, kind: str) -> None:
+    assert verls_processor(kind, processors.save(kind, tmp_path / "policy")) is None
 
 
 def test_verl_drops_every_row_under_settings_with_an_object_in_them(tmp_path: Path, policy: Path) -> None:

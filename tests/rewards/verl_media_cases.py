@@ -9,12 +9,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import transformers
 from omegaconf import OmegaConf
 from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.tokenizer import hf_processor
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.prompts import PromptRenderer, filter_by_length
@@ -120,13 +122,15 @@ def exported(root: Path, policy: Path, rows: list[dict[str, Any]], form: MediaFo
     return target / "train.parquet"
 
 
+def table_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file as `datasets` reads them."""
+    return list(datasets.Dataset.from_parquet(str(file), cache_dir=str(file.parent / "own")))
+
+
 def compare(file: Path, policy: Path) -> tuple[list[int | DroppedError], Measured]:
     """Hold the verdict on every row against verl's: the same length, or dropped by both."""
     theirs = by_verl(file, policy)
-    import datasets
-
-    rows = list(datasets.Dataset.from_parquet(str(file), cache_dir=str(file.parent / "own")))
-    ours = VerlReader(PromptRenderer.load(policy)).measure(rows)
+    ours = VerlReader(PromptRenderer.load(policy)).measure(table_rows(file))
     told = [LIMIT + 1 if isinstance(length, DroppedError) else length for length in ours]
     assert told == theirs.lengths
     return ours, theirs
@@ -260,6 +264,27 @@ def test_a_row_that_verl_drops_is_known(tmp_path: Path, policy: Path) -> None:
     assert len(dropped) > 15
     assert all(map(str, dropped))
     assert len(theirs) > 8
+
+
+def test_verl_stops_at_media_of_a_policy_whose_processor_it_does_not_load(tmp_path: Path) -> None:
+    """Its filter takes the placeholder for text and keeps the row."""
+    policy = processors.save("gemma3", tmp_path / "policy")
+    transformers.AutoConfig.for_model("gemma3").save_pretrained(policy)
+    assert hf_processor(str(policy)) is None
+    file = tmp_path / "train.parquet"
+    image = pa.list_(pa.struct([("bytes", pa.binary())]))
+    table = pa.table({"prompt": [[{"role": "user", "content": text}] for text in ("What?", "<image>")]})
+    images = pa.array([None, [{"bytes": media.png(24, 32)}]], image)
+    pq.write_table(table.append_column("images", images), file)
+    config = OmegaConf.create({"max_prompt_length": LIMIT, "cache_dir": str(tmp_path / "cache")})
+    theirs = RLHFDataset(str(file), transformers.AutoTokenizer.from_pretrained(policy), config, None)
+    assert len(theirs) == 2
+    with pytest.raises(AssertionError, match="processor is needed"):
+        theirs[1]
+    part = {"prompt": [{"role": "user", "content": [{"type": "image", "image": "/a.png"}]}]}
+    length, *refused = VerlReader(PromptRenderer.load(policy)).measure([*table_rows(file), part])
+    assert isinstance(length, int)
+    assert ["Gemma3Processor" in str(one) for one in refused] == [True, True]
 
 
 def test_bytes_that_are_damaged_are_known(tmp_path: Path, policy: Path) -> None:
