@@ -36,6 +36,7 @@ class Report(NamedTuple):
         rejected: why rows are rejected; a row may have several.
         warnings: what else was found.
         stops: what stops the run though its rows are accepted.
+        notes: what was found of the policy, which is of no row.
         passed_over: what else the folders hold that were named.
     """
 
@@ -44,6 +45,7 @@ class Report(NamedTuple):
     rejected: list[Issue]
     warnings: list[Issue]
     stops: list[Issue]
+    notes: list[str]
     passed_over: list[str]
 
 
@@ -87,9 +89,9 @@ def lint(
             accepted -= len({(issue.file, issue.row) for issue in refused})
             rejected += refused
             warnings += overlong
-        stops: list[Issue] = []
+        stops, notes = list[Issue](), list[str]()
         if pool is not None:
-            stops, failing = _score(result.accepted, pool, options, renderer)
+            stops, failing, notes = _score(result.accepted, pool, options, renderer)
             warnings += failing
     return Report(
         accepted,
@@ -97,6 +99,7 @@ def lint(
         sorted(rejected, key=place),
         sorted(warnings, key=place),
         stops,
+        notes,
         manifest.passed_over,
     )
 
@@ -171,10 +174,10 @@ def checkpoint_tokens(tokenizer: str | None, processor: str | None) -> PolicyTok
 
 def _score(
     rows: "Table", pool: "ScorePool", options: ContractOptions, renderer: "PromptRenderer | None"
-) -> tuple[list[Issue], list[Issue]]:
-    """What stops the run, and right answers that do not score."""
+) -> tuple[list[Issue], list[Issue], list[str]]:
+    """What stops the run, right answers that do not score, and what holds for all rows."""
     from rl_assets.rewards.solution import Writer
-    from rl_assets.rewards.trial import never_scored_problem, try_answers
+    from rl_assets.rewards.trial import never_scored_problem, odd_rows, tags_problem, try_answers
 
     def issue(row: Mapping[str, Any], code: str, field: str, message: str) -> Issue:
         return Issue(row["source_file"], row["source_row"], code, field, message)
@@ -195,6 +198,6 @@ def _score(
         if one.row["data_source"] not in silent
     ]
     warnings += [
-        issue(row, "reward_model.mixed_types", truth, odd.problem) for odd in trial.odd for row in odd.first
+        issue(row, "reward_model.mixed_types", truth, problem) for row, problem in odd_rows(rows, trial.odd)
     ]
-    return stops, warnings
+    return stops, warnings, [tags_problem(trial.tags)] if trial.tags else []

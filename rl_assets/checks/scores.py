@@ -16,6 +16,7 @@ from rl_assets.rewards.trial import (
     SAMPLE,
     SECONDS,
     never_scored_problem,
+    odd_rows,
     tags_problem,
     try_answers,
 )
@@ -49,7 +50,8 @@ def _scorer_known(dataset: Dataset) -> Findings:
 def _perfect_answers_score(dataset: Dataset) -> Findings:
     pool, elsewhere = dataset.score_pool, dataset.spec.contract.known_data_sources
     log = dg.get_dagster_logger().info
-    trial = try_answers(dataset.table("field_contract"), pool, elsewhere, _writer(dataset), log)
+    contract = dataset.table("field_contract")
+    trial = try_answers(contract, pool, elsewhere, _writer(dataset), log)
     findings = Findings({"rows": trial.tried.total()})
     if trial.not_tried:
         findings.numbers["rows_not_tried"] = trial.not_tried
@@ -61,10 +63,8 @@ def _perfect_answers_score(dataset: Dataset) -> Findings:
         findings.fail(never_scored_problem(pool, source, trial.tried[source], error), first.row)
     for one in trial.failing:
         findings.fail(shown(dataset, one.problem), one.row)
-    for odd in trial.odd:
-        for row in odd.first:
-            findings.fail(odd.problem, row)
-        findings.failures += odd.rows - len(odd.first)
+    for row, problem in odd_rows(contract, trial.odd):
+        findings.fail(problem, row)
     return findings
 
 

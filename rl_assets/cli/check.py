@@ -181,6 +181,7 @@ def _as_json(report: Report) -> dict[str, Any]:
         "rejected": [issue._asdict() for issue in report.rejected],
         "warnings": [issue._asdict() for issue in report.warnings],
         "stops": [issue._asdict() for issue in report.stops],
+        "notes": report.notes,
         "not_read": report.passed_over,
     }
 
@@ -216,6 +217,8 @@ def _print(report: Report, show: int) -> None:
         shown = group.issues[:show] if show else group.issues
         more = len(group.issues) - len(shown)
         (_print_group if console.is_terminal else _write_group)(console, group, shown, more)
+    for note in report.notes:
+        console.print(escape(f"{note}\n"), soft_wrap=not console.is_terminal)
     if report.passed_over:
         console.print(escape(f"Not read, since they are no raw files: {', '.join(report.passed_over)}\n"))
     parts = [

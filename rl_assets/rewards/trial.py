@@ -19,7 +19,6 @@ SECONDS = 60.0
 """No row is begun after so long: a scorer may be slow."""
 _PLACE = ("uid", "source_file", "source_row")
 _COLUMNS = [*_PLACE, "data_source", "reward_model", "extra_info"]
-_KEPT = 20
 _KINDS = {
     str: "text",
     bool: "a boolean",
@@ -31,17 +30,19 @@ _KINDS = {
 
 
 class Odd(NamedTuple):
-    """Rows whose ground truth is of another kind than that of most rows of their data_source.
+    """A kind of ground truth that is not that of most rows of its data_source.
 
     Attributes:
-        problem: what it is, in words.
-        rows: how many there are.
-        first: uid, file and row of the first of them, at most 20.
+        source: the data_source.
+        kind: the kind, in words.
+        problem: what is said of its rows.
+        first: uid, file and row of the first of them.
     """
 
+    source: str
+    kind: str
     problem: str
-    rows: int
-    first: list[dict[str, Any]]
+    first: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,18 @@ def try_answers(
         failing=failing,
         odd=list(kinds.odd()) if kinds is not None else [],
     )
+
+
+def odd_rows(rows: Table, odd: Collection[Odd]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every row of these kinds, and what is said of it: the first of each kind, then the others."""
+    yield from ((one.first, one.problem) for one in odd)
+    problems = {(one.source, one.kind): one.problem for one in odd}
+    first = {one.first["uid"] for one in odd}
+    for row in rows.rows(_COLUMNS) if odd else ():
+        kind = _kind(json.loads(row["reward_model"]).get("ground_truth"))
+        problem = problems.get((row["data_source"], kind))
+        if problem is not None and row["uid"] not in first:
+            yield row, problem
 
 
 def tags_problem(tags: Collection[str]) -> str:
@@ -167,16 +180,14 @@ class _Kinds:
 
     def __init__(self) -> None:
         self._rows: dict[str, Counter[str]] = {}
-        self._first: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._first: dict[tuple[str, str], dict[str, Any]] = {}
         self._empty: set[str] = set()
 
     def add(self, row: dict[str, Any], truth: Any) -> bool:
         """Count a row; whether it is the first of its source and kind, or the first empty one."""
-        source, kind = row["data_source"], _KINDS.get(type(truth), "null")
+        source, kind = row["data_source"], _kind(truth)
         self._rows.setdefault(source, Counter())[kind] += 1
-        first = self._first.setdefault((source, kind), [])
-        if len(first) < _KEPT:
-            first.append({name: row[name] for name in _PLACE})
+        self._first.setdefault((source, kind), row)
         empty = truth in (None, "", [], {}) and source not in self._empty
         if empty:
             self._empty.add(source)
@@ -186,10 +197,14 @@ class _Kinds:
         """The kinds of each source that are not that of most of its rows."""
         for source, rows in sorted(self._rows.items()):
             (usual, most), *others = rows.most_common()
-            for kind, many in others:
+            for kind, _ in others:
                 problem = (
                     f"field `reward_model.ground_truth`: found {kind}, expected {usual}, as {most:,} of "
                     f"{rows.total():,} rows of {source!r} have. Store them all alike, or see that the "
                     "reward function reads both"
                 )
-                yield Odd(problem, many, self._first[source, kind])
+                yield Odd(source, kind, problem, self._first[source, kind])
+
+
+def _kind(truth: Any) -> str:
+    return _KINDS.get(type(truth), "null")

@@ -114,11 +114,21 @@ def test_ground_truths_of_another_kind_than_most_are_tried_and_warned_of(tmp_pat
     check = the_check("field_contract", "perfect_answers_score")
     findings = check.find(dataset)
     assert findings.numbers["rows"] == 8  # five, a number, a list, and an empty text
-    assert [row["source_row"] for row in findings.rows] == [6, 8, 7]
+    assert [row["source_row"] for row in findings.rows] == [6, 7, 8]
     assert findings.rows[0]["problem"].startswith(
         "field `reward_model.ground_truth`: found a number, expected text, as 7 of 10 rows of"
     )
     assert check.result(dataset, findings).severity == dg.AssetCheckSeverity.WARN
+
+
+def test_many_ground_truths_of_one_kind_hide_no_other_kind(tmp_path: Path) -> None:
+    code = "def compute_score(solution_str, **_): return float(solution_str != '')"
+    dataset = bare_dataset(tmp_path, reward=custom(tmp_path, code))
+    truths = ["72"] * 40 + [72] * 30 + [["72"]]
+    put_contract(dataset, *(contract_row(n, truth=truth) for n, truth in enumerate(truths)))
+    findings = evaluate(dataset, "field_contract", "perfect_answers_score")
+    assert findings.failures == 31
+    assert [row["source_row"] for row in findings.rows] == [40, 70, *range(41, 59)]
 
 
 def test_rows_that_are_scored_elsewhere_are_not_tried(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rl_assets.contract import CODES
 from tests.build import TRAIN, VAL
 from tests.contract.rows import row, said, write_jsonl
 from tests.project import attributes, make_project, run, write_defs
+from tests.rollout.test_vocabulary import SPECIAL, chat_policy
 
 BAD = [row(), row(prompt="Hi"), b"{", said("mine", data_source="mine"), row(prompt=[], reward_model=None)]
 
@@ -193,14 +194,18 @@ def test_a_dataset_is_judged_as_the_graph_judges_it(tmp_path: Path, toy_run: tup
 
 
 def checked(
-    tmp_path: Path, rows: list[dict[str, Any]], code: str | None = None
+    tmp_path: Path, rows: list[dict[str, Any]], code: str | None = None, **blocks: Any
 ) -> tuple[int, dict[str, Any]]:
-    """Exit status and report of `check --dataset` on these rows, scored by `code` where it is given."""
+    """Exit status and report of `check --dataset` on these rows, scored by `code` where it is given.
+
+    Args:
+        blocks: further attributes of the dataset.
+    """
     project = make_project(tmp_path)
     write_jsonl(project / "data/toy/train.jsonl", rows)
     (project / "reward.py").write_text(code or "")
     reward = {"custom_reward_function": {"path": "reward.py"}, "num_workers": 1} if code else {}
-    write_defs(project, attributes(data={"train_files": "data/toy/train.jsonl"}, reward=reward))
+    write_defs(project, attributes(data={"train_files": "data/toy/train.jsonl"}, reward=reward, **blocks))
     done = run(project, "rl-assets", "check", "--dataset", "toy", "--format", "json")
     return done.returncode, json.loads(done.stdout[done.stdout.index("{\n") :])
 
@@ -229,6 +234,23 @@ def test_right_answers_of_a_dataset_are_scored(tmp_path: Path) -> None:
     assert {place for place in found if place[1] == "reward_model.right_answer_fails"} == {
         (place, "reward_model.right_answer_fails") for place in (0, 1, 2)
     }
+
+
+def test_every_ground_truth_of_another_kind_is_listed_and_tags_that_verl_drops_are_named(
+    tmp_path: Path,
+) -> None:
+    code = "def compute_score(solution_str, **_): return float(solution_str != '')"
+    truths = ["72"] * 70 + [72] * 30 + [["72"]]
+    rows = [
+        said(f"number {n}", extra_info={"index": n}, reward_model={"style": "rule", "ground_truth": truth})
+        for n, truth in enumerate(truths)
+    ]
+    policy = chat_policy(tmp_path / "policy", special=(*SPECIAL, "<answer>", "</answer>"))
+    status, report = checked(tmp_path / "project", rows, code, policy={"path": str(policy)})
+    assert (status, report["accepted"], report["counts"]) == (0, 101, {"reward_model.mixed_types": 31})
+    assert [one["row"] for one in report["warnings"]] == list(range(70, 101))
+    (note,) = report["notes"]
+    assert note.startswith("<answer>, </answer> are special tokens of the policy: verl's reward managers")
 
 
 def test_codes_are_listed_and_explained(folder: Path) -> None:
