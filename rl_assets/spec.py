@@ -219,7 +219,9 @@ class DataSpec(_Spec):
     """No effect: the length gate sizes its own pool by the machine's cores."""
 
     image_patch_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
-    """No effect: the patch size is the processor's own (verl's default of 14 shadows it)."""
+    """null, or the side in pixels of the patches of the policy's image processor: of another number, verl's
+    length filter would make other images than its rollouts. It is not looked at where verl loads no processor
+    of the policy."""
 
     use_shm: bool = False
     """Belongs to the trainer's loader; no asset depends on it."""

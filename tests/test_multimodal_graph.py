@@ -17,6 +17,7 @@ from PIL import Image
 from rl_assets.assets.dataset import Dataset
 from rl_assets.contract import decode_row
 from rl_assets.errors import InputError
+from rl_assets.prompts import PromptRenderer
 from rl_assets.protocol import DataProto, MediaStore
 from rl_assets.verl import with_multi_modal_inputs
 from tests.build import evaluations, failed, failure, make_dataset, materialize, problem
@@ -85,6 +86,17 @@ def dataset(run: tuple[Dataset, dg.ExecuteInProcessResult], tmp_path: Path) -> D
     """The same project in a folder of its own, to be changed."""
     shutil.copytree(run[0].root, tmp_path / "project")
     return Dataset(run[0].spec, tmp_path / "project")
+
+
+def test_a_patch_size_that_verls_rollouts_do_not_use_is_refused(tmp_path: Path) -> None:
+    def renderer(side: int | None) -> PromptRenderer:
+        data = {"train_files": "train.jsonl", "image_patch_size": side}
+        return make_dataset(tmp_path, data=data, policy=tmp_path / "policy").renderer()
+
+    processors.save("qwen2_5_vl", tmp_path / "policy")
+    assert renderer(processors.FACTOR // 2).stamp == renderer(None).stamp
+    with pytest.raises(InputError, match=r"data\.image_patch_size"):
+        renderer(14)
 
 
 def rollouts(dataset: Dataset) -> DataProto:

@@ -176,9 +176,10 @@ class Dataset:
     def renderer(self) -> "PromptRenderer":
         """The renderer with the policy's tokenizer, the YAML's tools and template arguments."""
         from rl_assets.prompts import PromptRenderer, load_tool_schemas
+        from rl_assets.prompts.media_settings import require_patch_size
 
         data = self.spec.data
-        return PromptRenderer.load(
+        renderer = PromptRenderer.load(
             self.policy,
             tools=load_tool_schemas(self.root / data.tool_config_path) if data.tool_config_path else None,
             template_kwargs=data.apply_chat_template_kwargs,
@@ -187,6 +188,9 @@ class Dataset:
             root=self.root,
             media_root=self.spec.contract.media_root,
         )
+        if renderer.media:
+            require_patch_size(data.image_patch_size, renderer.media.processor)
+        return renderer
 
     def sampling(self, split: str) -> "SamplingParams":
         """How the prompts of `split` are answered: `rollout`, or its `val_kwargs` for validation."""

@@ -234,7 +234,7 @@ _TABLE = (
     ),
     _error(
         "media.bad_item",
-        "An item of a media column is nothing that can be opened.",
+        "An item of a media column, or a media part of a message, is nothing that can be opened.",
         'Write a path, a data: URI, or {"bytes": …}.',
     ),
     _error(

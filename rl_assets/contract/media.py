@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rl_assets.contract.draft import Draft, Spot
 from rl_assets.contract.jsontext import describe, encode
-from rl_assets.contract.media_files import MediaReader, Seen
+from rl_assets.contract.media_files import MediaReader, Seen, without_medium
 from rl_assets.contract.media_forms import PART_MODALITY, in_verls_form, payload_keys
 from rl_assets.contract.schema import COLUMN_OF, MEDIA_COLUMNS, MODALITIES
 
@@ -71,7 +71,7 @@ def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMe
     if not present and not draft.texts and not draft.parts:
         return NO_MEDIA
     marks: Counter[str] = Counter()
-    parts: Counter[str] = Counter()
+    parts: dict[str, list[Spot]] = {modality: [] for modality in MODALITIES}
     _check_texts(marks, any(present.values()), draft)
     identities: list[Any] = []
     for spot in draft.parts:
@@ -92,11 +92,15 @@ def check_media(row: dict[str, Any], reader: MediaReader, draft: Draft) -> RowMe
     return RowMedia(columns, identities)
 
 
-def _compare(modality: str, marks: int, parts: int, media: int, draft: Draft) -> None:
+def _compare(modality: str, marks: int, bare: list[Spot], media: int, draft: Draft) -> None:
     """Hold marks in texts, and parts without a medium of their own, against the media of the column."""
-    column, mark = COLUMN_OF[modality], PLACEHOLDERS[modality]
+    column, mark, parts = COLUMN_OF[modality], PLACEHOLDERS[modality], len(bare)
     placeholders = marks + parts
     if placeholders == media:
+        return
+    if odd := [spot for spot in bare if _may_hold_medium(spot.value)]:
+        for spot in odd:
+            draft.add("media.bad_item", spot.path, without_medium(spot.value, modality))
         return
     if not media and marks:
         message = f"found {marks} {mark} in the prompt and no {column}"
@@ -111,6 +115,11 @@ def _compare(modality: str, marks: int, parts: int, media: int, draft: Draft) ->
     else:
         message = f"found {placeholders} {mark} in the prompt and {media} {column}, expected as many"
         draft.add("media.count_mismatch", column, message)
+
+
+def _may_hold_medium(part: dict[str, Any]) -> bool:
+    """Whether a part in which no medium was found has a value that may be one, under an unknown key."""
+    return any(type(value) in (str, bytes, dict, list) for key, value in part.items() if key != "type")
 
 
 def _check_texts(marks: Counter[str], has_media: bool, draft: Draft) -> None:
@@ -142,7 +151,7 @@ def _check_role(spot: Spot, draft: Draft) -> None:
 
 def _check_part(
     spot: Spot,
-    parts: Counter[str],
+    parts: dict[str, list[Spot]],
     identities: list[Any],
     reader: MediaReader,
     draft: Draft,
@@ -153,7 +162,7 @@ def _check_part(
     payload = {key: value for key, value in spot.value.items() if key != "type"}
     key = next((key for key in payload_keys(modality) if payload.get(key) is not None), None)
     if key is None:
-        parts[modality] += 1
+        parts[modality].append(spot)
         return
     seen = reader.look(payload[key], modality)
     _report(seen, f"{spot.path}.{key}", draft)

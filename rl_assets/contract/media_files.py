@@ -46,6 +46,12 @@ def _fault(code: str, message: str) -> Seen:
     return Seen(faults=((code, message),))
 
 
+def without_medium(item: dict[str, Any], modality: str) -> str:
+    """What is said of an object in which no medium is found: the keys that it has, and those expected."""
+    keys = ", ".join(quote(str(key)) for key in item if key != "type") or "no key"
+    return f"found an object with {keys}, expected `{modality}` with a path or a data: URI, or `bytes`"
+
+
 @dataclass
 class MediaReader:
     """Looks at the media of one raw file.
@@ -105,9 +111,7 @@ class MediaReader:
         for key in ("bytes", "path", "url"):
             if (value := payload.get(key)) is not None and type(value) is not dict:
                 return self.look(value, modality)
-        keys = ", ".join(quote(str(key)) for key in payload if key != "type") or "no key"
-        expected = f"`{modality}` with a path or a data: URI, or `bytes`"
-        return _fault("media.bad_item", f"found an object with {keys}, expected {expected}")
+        return _fault("media.bad_item", without_medium(payload, modality))
 
     def _frames(self, frames: list[Any]) -> Seen:
         seen = [self.look(frame, "image") for frame in frames]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from rl_assets.errors import InputError
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -49,6 +51,28 @@ def is_read_by_verl(processor: Any) -> bool:
 def patch_size(processor: Any) -> int:
     """Side of the patches of images in pixels, as verl asks a processor for it: 14 where it does not say."""
     return getattr(getattr(processor, "image_processor", None), "patch_size", _VERLS_PATCH)
+
+
+def require_patch_size(given: int | None, processor: Any) -> None:
+    """Refuse a `data.image_patch_size` with which verl's length filter would resize images otherwise than its
+    rollouts, which ask the processor.
+
+    Args:
+        given: the key's value; null and 0 are the processor's own, as in verl.
+        processor: the policy's, of transformers; one that verl does not load has no use for the key.
+
+    Raises:
+        InputError: it is not the processor's.
+    """
+    if not given or not is_read_by_verl(processor) or given == (own := patch_size(processor)):
+        return
+    raise InputError(
+        field="data.image_patch_size",
+        found=f"{given}; the policy's {type(processor).__name__} has patches of {own} pixels",
+        expected=f"{own} or null",
+        remedy="Leave the key out, here and in verl, whose own YAML sets 14: its length filter would resize "
+        "images by this number, its rollouts by the processor's.",
+    )
 
 
 def resize_factor(processor: Any) -> int:

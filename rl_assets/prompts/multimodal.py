@@ -63,8 +63,8 @@ class _Medium(NamedTuple):
 
     @property
     def digest(self) -> str:
-        digest, own = media_digest(self.source), dict(self.settings.given)
-        return digest_json([digest, own]) if own else digest
+        """Of its kind too: a GIF is an image, or a video of the same bytes."""
+        return digest_json([self.modality, media_digest(self.source), dict(self.settings.given)])
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,32 @@ def test_what_is_no_image_that_is_read_is_named(tmp_path: Path, data: bytes, wor
     assert words in next(iter(result.rejected.rows()))["message"]
 
 
+def test_a_part_whose_medium_is_under_another_key_is_named_with_that_key(tmp_path: Path) -> None:
+    def asked(*parts: dict[str, Any], **columns: Any) -> dict[str, Any]:
+        return row(prompt=[{"role": "user", "content": [*parts, {"type": "text", "text": "?"}]}], **columns)
+
+    for number, (kind, part) in enumerate(
+        [
+            ("image", {"type": "image", "file": "a.png"}),
+            ("image", {"type": "image_url", "source": {"data": "AAAA"}, "detail": "low"}),
+            ("video", {"type": "video", "frames": ["a.png"]}),
+            ("audio", {"type": "input_audio", "data": "AAAA", "max": 3}),
+        ]
+    ):
+        (folder := tmp_path / str(number)).mkdir()
+        result = judge(folder, asked(part))
+        assert errors(result) == [("media.bad_item", "prompt[0].content[0]")]
+        keys = ", ".join(f'"{key}"' for key in part if key != "type")
+        expected = f"found an object with {keys}, expected `{kind}` with"
+        assert expected in next(iter(result.rejected.rows()))["message"]
+    (tmp_path / "a.png").write_bytes(png())
+    known = asked({"type": "image", "id": "first"}, images=["a.png"])
+    assert errors(judge(tmp_path, known)) == []
+    counted = asked({"type": "image", "max_pixels": 3136})
+    (folder := tmp_path / "counted").mkdir()
+    assert errors(judge(folder, counted)) == [("media.count_mismatch", "images")]
+
+
 def test_an_object_without_a_medium_says_what_it_has(tmp_path: Path) -> None:
     result = judge(tmp_path, said(ONE, images=[{"file": "a.png"}]))
     assert errors(result) == [("media.bad_item", "images[0]")]

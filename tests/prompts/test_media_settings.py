@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_assets.prompts.media_settings import MediumSettings
+from rl_assets.errors import InputError
+from rl_assets.prompts.media_settings import MediumSettings, require_patch_size
 from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
 from tests.prompts import media, processors
 
@@ -156,6 +157,15 @@ def test_the_gate_and_the_rollout_honour_them_alike(count: Callable[..., int]) -
     assert count("video", nframes=4, min_pixels=4 * square, max_pixels=6 * square) == 2 * 6
 
 
+def test_an_image_and_a_video_of_the_same_bytes_are_two_media(renderer: MediaRenderer) -> None:
+    pictures = [media.picture(32, 48), media.picture(48, 32).rotate(90, expand=True)]
+    folder = renderer.source.root / "data"
+    pictures[0].save(folder / "a.gif", save_all=True, append_images=pictures[1:] * 3, duration=100)
+    rows = [media.row(f"<{kind}>", **{f"{kind}s": ["a.gif"]}) for kind in ("image", "video")]
+    assert all(renderer.inputs(row)[0] for row in rows)
+    assert len(set(map(renderer.digest, rows))) == 2
+
+
 def test_responses_are_known_by_them(renderer: MediaRenderer) -> None:
     """Two sizes of as many tokens show the policy other pixels."""
     digests = {
@@ -167,6 +177,22 @@ def test_responses_are_known_by_them(renderer: MediaRenderer) -> None:
         )
     }
     assert len(digests) == 3
+
+
+@pytest.mark.parametrize("kind", processors.READ_BY_VERL)
+def test_a_patch_size_is_the_processors_or_refused(kind: str) -> None:
+    """verl's length filter takes that of the YAML, its rollouts that of the processor, else 14."""
+    processor = processors.PROCESSORS[kind]()
+    own, other = (14, 16) if kind == "mllama" else (processors.FACTOR // 2, 14)
+    for given in (None, 0, own):
+        require_patch_size(given, processor)
+    with pytest.raises(InputError, match=f"data.image_patch_size.*found {other}.* {own} pixels"):
+        require_patch_size(other, processor)
+
+
+@pytest.mark.parametrize("kind", ["llava", "gemma3", "qwen2_audio"])
+def test_a_patch_size_is_nothing_to_a_processor_that_verl_does_not_load(kind: str) -> None:
+    require_patch_size(14, processors.PROCESSORS[kind]())
 
 
 def test_a_policy_that_has_one_size_for_all_refuses_them_by_name(tmp_path: Path) -> None:

@@ -270,6 +270,14 @@ def test_ids_and_tensors_are_verls(tmp_path: Path, kind: str) -> None:
     assert [one.error or len(one.ids) for one in measured] == lengths
 
 
+def test_a_patch_size_that_is_not_the_processors_is_another_length(tmp_path: Path, policy: Path) -> None:
+    """In verl's filter alone: an image of 3 × 4 tokens is first enlarged to 56 × 84 pixels."""
+    file = write(tmp_path, [row(0, QUESTION, [png(24, 32)])])
+    own, other = (by_verl(file, policy, image_patch_size=side)[0][0] for side in (None, 14))
+    assert by_us(file, policy)[0] == {0: own}
+    assert other != own
+
+
 def test_a_tokenizers_own_bos_is_before_the_templates_unless_a_key_says_otherwise(tmp_path: Path) -> None:
     policy = processors.save("mllama", tmp_path / "policy")
     rows = [row(0, QUESTION, [png(24, 32)])]
