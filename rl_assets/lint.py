@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_assets.contract import ContractOptions, ContractResult, apply_contract, scan_files
+from rl_assets.contract import CODES, ContractOptions, ContractResult, apply_contract, scan_files
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.control_tokens import PolicyTokens, read_policy_tokens
 
@@ -77,7 +77,7 @@ def lint(
     with tempfile.TemporaryDirectory(prefix="rl-assets-") as name:
         folder = Path(name)
         result = apply_contract(manifest, options, root=root, folder=folder, examples=None)
-        rejected = list(_issues(result.rejected.rows(_REJECT_COLUMNS)))
+        rejected = list(_issues(result.rejected.rows(_REJECT_COLUMNS), "errors"))
         warnings = [
             Issue(warned.file, warned.row, *warned.finding)
             for found in result.examples.values()
@@ -85,10 +85,10 @@ def lint(
         ]
         accepted = result.accepted_rows
         if renderer is not None:
-            refused, overlong = _render(result, renderer, max_prompt_length, folder, options.has_processor)
+            refused, warned = _render(result, renderer, max_prompt_length, folder, options)
             accepted -= len({(issue.file, issue.row) for issue in refused})
             rejected += refused
-            warnings += overlong
+            warnings += warned
         stops, notes = list[Issue](), list[str]()
         if pool is not None:
             stops, failing, notes = _score(result.accepted, pool, options, renderer)
@@ -107,11 +107,11 @@ def lint(
 _REJECT_COLUMNS = ("source_file", "source_row", "errors")
 
 
-def _issues(records: Iterator[dict[str, Any]]) -> Iterator[Issue]:
+def _issues(records: Iterator[dict[str, Any]], column: str) -> Iterator[Issue]:
     for record in records:
-        for error in record["errors"]:
+        for found in record[column] or ():
             yield Issue(
-                record["source_file"], record["source_row"], error["code"], error["path"], error["message"]
+                record["source_file"], record["source_row"], found["code"], found["path"], found["message"]
             )
 
 
@@ -124,9 +124,9 @@ def _render(
     renderer: "PromptRenderer",
     max_prompt_length: int | None,
     folder: Path,
-    has_processor: bool,
+    options: ContractOptions,
 ) -> tuple[list[Issue], list[Issue]]:
-    """Rows that the chat template refuses, and rows whose prompt is too long."""
+    """Rows that the chat template refuses; and rows whose prompt is too long, or may lack what it lacks."""
     from rl_assets.prompts import filter_by_length
 
     limit = max_prompt_length or 1 << 30
@@ -136,13 +136,14 @@ def _render(
         max_prompt_length=limit,
         folder=folder,
         log=lambda line: None,
+        severities=options.severities,
     )
     refused = [
         issue
-        for issue in _issues(gate.refused.rows(_REJECT_COLUMNS))
-        if not (has_processor and issue.code == "render.media_unsupported")
+        for issue in _issues(gate.refused.rows(_REJECT_COLUMNS), "errors")
+        if not (options.has_processor and issue.code == "render.media_unsupported")
     ]
-    overlong = [
+    warned = [
         Issue(
             record["source_file"],
             record["source_row"],
@@ -152,7 +153,11 @@ def _render(
         )
         for record in gate.overlong.rows(("source_file", "source_row", "prompt_length"))
     ]
-    return refused, overlong
+    if gate.warnings:
+        for table in (gate.kept, gate.overlong):
+            found = _issues(table.rows(("source_file", "source_row", "warnings")), "warnings")
+            warned += (issue for issue in found if CODES[issue.code].stage == "render")
+    return refused, warned
 
 
 def checkpoint_tokens(tokenizer: str | None, processor: str | None) -> PolicyTokens:

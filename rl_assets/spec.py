@@ -58,6 +58,7 @@ CheckName = Literal[
     "perfect_answers_score",
     "placeholder_media",
     "prompt_rules",
+    "prompts_are_whole",
     "reward_fields_unchanged",
     "reward_model_rules",
     "row_rules",

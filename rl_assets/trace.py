@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from rl_assets.assets import ASSETS
 from rl_assets.assets.dataset import Dataset
 from rl_assets.assets.unchanged import read_record
+from rl_assets.contract import CODES
 from rl_assets.errors import InputError, first_line
 from rl_assets.project import last_materialization
 from rl_assets.protocol.manifest import shard_name
@@ -53,8 +54,16 @@ class Problem(BaseModel):
     message: str
 
 
+class Tools(BaseModel):
+    """Names of the tools that the chat template is given, and where they come from."""
+
+    names: list[str]
+    source: str
+
+
 class Contract(BaseModel):
-    """The field contract's verdict, and the reward fields of an accepted row as they stood in the file."""
+    """The field contract's verdict; of an accepted row its warnings, its tools, and the reward fields as they
+    are in the file."""
 
     verdict: Literal["accepted", "rejected"]
     problems: list[Problem] = Field(default_factory=list)
@@ -63,16 +72,19 @@ class Contract(BaseModel):
     ability: str | None = None
     ground_truth: Any = None
     extra_info: Any = None
+    tools: Tools | None = None
+    warnings: list[Problem] = Field(default_factory=list)
 
 
 class Prompt(BaseModel):
-    """The rendered prompt: its text with all control tokens, and its length in tokens."""
+    """The rendered prompt: its text with all control tokens, its length in tokens, and what it lacks."""
 
     verdict: Literal["fits", "overlong", "unrenderable"]
     tokens: int | None = None
     limit: int
     text: str | None = None
     problems: list[Problem] = Field(default_factory=list)
+    warnings: list[Problem] = Field(default_factory=list)
 
 
 class Shard(BaseModel):
@@ -182,7 +194,7 @@ def trace_row(dataset: Dataset, place: Place, history: dg.DagsterInstance | None
         history=history is not None,
     )
     trace.made = _made(dataset, history)
-    trace.contract = _contract(dataset, place)
+    trace.contract = _contract(dataset, place, trace.notes)
     if changed := _changed_since(dataset, place.source_file):
         trace.notes.append(changed)
     if place.uid is None or (trace.contract and trace.contract.verdict == "rejected"):
@@ -227,13 +239,13 @@ def _made(dataset: Dataset, history: dg.DagsterInstance | None) -> dict[str, Mad
     return made
 
 
-def _contract(dataset: Dataset, place: Place) -> Contract | None:
+def _contract(dataset: Dataset, place: Place, notes: list[str]) -> Contract | None:
     where = {"source_file": place.source_file, "source_row": place.source_row}
     refused = _first(_existing(dataset, "rejected_rows"), ("errors", "row"), **where)
     if refused is not None:
         problems = [Problem(**error) for error in refused["errors"]]
         return Contract(verdict="rejected", problems=problems, row=refused["row"])
-    columns = ("data_source", "ability", "reward_model", "extra_info")
+    columns = ("data_source", "ability", "reward_model", "extra_info", "extra_columns", "warnings")
     accepted = _first(_existing(dataset, "field_contract"), columns, **where)
     if accepted is None:
         return None
@@ -243,7 +255,24 @@ def _contract(dataset: Dataset, place: Place) -> Contract | None:
         ability=accepted["ability"],
         ground_truth=json.loads(accepted["reward_model"]).get("ground_truth"),
         extra_info=json.loads(accepted["extra_info"]),
+        tools=_tools(dataset, json.loads(accepted["extra_columns"]).get("tools"), notes),
+        warnings=[Problem(**warning) for warning in accepted.get("warnings") or ()],
     )
+
+
+def _tools(dataset: Dataset, own: list[dict[str, Any]] | None, notes: list[str]) -> Tools | None:
+    """The tools of a row: its own, of which an empty list is none, or those of the dataset's file."""
+    from rl_assets.prompts import load_tool_schemas
+
+    source, file = "the row's column `tools`", dataset.spec.data.tool_config_path
+    if own is None and file:
+        source = f"{file} (data.tool_config_path)"
+        try:
+            own = load_tool_schemas(dataset.root / file)
+        except InputError as error:
+            notes.append(f"The tools cannot be shown: {first_line(error)}")
+    names = [str(tool.get("function", tool).get("name")) for tool in own or ()]
+    return Tools(names=names, source=source) if names else None
 
 
 def _changed_since(dataset: Dataset, file: str) -> str | None:
@@ -264,19 +293,29 @@ def _changed_since(dataset: Dataset, file: str) -> str | None:
 
 def _prompt(dataset: Dataset, uid: str, notes: list[str]) -> Prompt | None:
     limit = dataset.spec.data.max_prompt_length
-    if kept := _first(_existing(dataset, "length_filtered"), ("prompt_ids", "prompt_length"), uid=uid):
-        prompt = Prompt(verdict="fits", tokens=kept["prompt_length"], limit=limit)
+    columns = ("prompt_ids", "prompt_length", "warnings")
+    if kept := _first(_existing(dataset, "length_filtered"), columns, uid=uid):
+        prompt = Prompt(
+            verdict="fits", tokens=kept["prompt_length"], limit=limit, warnings=_of_rendering(kept)
+        )
         try:
             prompt.text = dataset.renderer().tokenizer.decode(kept["prompt_ids"])
         except InputError as error:
             notes.append(f"The prompt cannot be shown: {first_line(error)}")
         return prompt
-    if long := _first(_existing(dataset, "overlong_rows"), ("prompt_length",), uid=uid):
-        return Prompt(verdict="overlong", tokens=long["prompt_length"], limit=limit)
+    if long := _first(_existing(dataset, "overlong_rows"), columns[1:], uid=uid):
+        return Prompt(
+            verdict="overlong", tokens=long["prompt_length"], limit=limit, warnings=_of_rendering(long)
+        )
     if refused := _first(_existing(dataset, "unrenderable_rows"), ("errors",), uid=uid):
         problems = [Problem(**error) for error in refused["errors"]]
         return Prompt(verdict="unrenderable", limit=limit, problems=problems)
     return None
+
+
+def _of_rendering(row: dict[str, Any]) -> list[Problem]:
+    """The warnings that a row has since it was rendered, not those of the contract."""
+    return [Problem(**one) for one in row.get("warnings") or () if CODES[one["code"]].stage == "render"]
 
 
 def _shard(dataset: Dataset, place: Place) -> Shard | None:
@@ -297,9 +336,7 @@ def _responses(dataset: Dataset, uid: str, shard: Shard | None) -> list[Response
     """From the scores, or where there are none yet from the reward inputs, or from the rollouts."""
     columns = ["sample_index", "finish_reason", "response_length", "solution_str"]
     for name, more in (("reward_scores", ["score", "error", "acc", "lenient_acc"]), ("reward_inputs", [])):
-        table = _existing(dataset, name)
-        there = [column for column in more if table is not None and column in table.schema.names]
-        if rows := list(_rows(table, [*columns, *there], uid=uid)):
+        if rows := list(_rows(_existing(dataset, name), [*columns, *more], uid=uid)):
             return [
                 Response(
                     sample_index=row["sample_index"],
@@ -358,7 +395,10 @@ def _batches(table: Table | None, columns: Sequence[str] | None) -> Iterator[pa.
 
 
 def _rows(table: Table | None, columns: Sequence[str] | None, **wanted: Any) -> Iterator[dict[str, Any]]:
-    """The rows in which every column of `wanted` has its value, with `columns` (None: all)."""
+    """The rows in which every column of `wanted` has its value, with those of `columns` that there are (None:
+    all)."""
+    if columns is not None and table is not None:
+        columns = [column for column in columns if column in table.schema.names]
     read = None if columns is None else [*columns, *(wanted.keys() - set(columns))]
     for batch in _batches(table, read):
         mask = pa.scalar(True)

@@ -9,8 +9,8 @@ import pytest
 
 from rl_assets.assets.dataset import Dataset
 from rl_assets.protocol.manifest import ShardManifest
-from tests.build import LONG, POLICY, failed, failure, make_dataset, materialize, problem
-from tests.prompts.families import GEMMA
+from tests.build import LONG, POLICY, evaluations, failed, failure, make_dataset, materialize, problem
+from tests.prompts.families import GEMMA, WEATHER
 
 GATE = ("length_filtered", "overlong_rows", "unrenderable_rows")
 SYSTEM = problem(
@@ -101,6 +101,43 @@ def test_rows_that_the_template_refuses_stop_the_run_like_rejects(tmp_path: Path
     assert refused["message"] == "the chat template refuses it: System role not supported"
     loose = make_dataset(tmp_path, [problem(1), SYSTEM], policy=policy, checks={"reject_rate": {"max": 0.5}})
     assert "length_filtered.few_are_unrenderable" not in failed(up_to_the_gate(loose))
+
+
+def test_a_policy_that_knows_no_tools_answers_rows_with_tools_where_the_yaml_says_so(
+    tmp_path: Path, small_policy: Path
+) -> None:
+    rows = [problem(0), problem(1, tools=[WEATHER]), problem(2, tools=[WEATHER])]
+
+    def dataset(severity: Any) -> Dataset:
+        return make_dataset(
+            tmp_path,
+            rows,
+            data={"max_response_length": 2},
+            rollout={"n": 1},
+            policy=small_policy,
+            contract={"severities": {"render.tools_lost": severity}},
+            checks={"reject_rate": {"max": 1.0}, "severities": {"trainers_read_rows": "warn"}},
+        )
+
+    strict, loose = dataset("error"), dataset("warning")
+    up_to_the_gate(strict)
+    assert strict.table("unrenderable_rows").num_rows == 2
+    result = materialize(loose)
+    assert result.success
+    shown = metadata(result)
+    assert [dict(record.data) for record in shown["warnings"].records] == [
+        {"code": "render.tools_lost", "rows": 2}
+    ]
+    verdict = evaluations(result)["length_filtered.prompts_are_whole"]
+    assert (verdict.passed, verdict.severity.value) == (False, "WARN")
+    assert verdict.metadata["lacking"].value == 2
+    uids = {row["uid"] for row in loose.table("field_contract").rows(["uid"])}
+    for asset in ("reward_inputs", "verl_dataset/train"):
+        assert {row["uid"] for row in loose.table(asset).rows(["uid"])} == uids
+    assert "warnings" in metadata(up_to_the_gate(loose))
+    # What was a warning is not taken for granted when it is an error again.
+    assert "warnings" not in metadata(up_to_the_gate(strict))
+    assert strict.table("unrenderable_rows").num_rows == 2
 
 
 @pytest.mark.parametrize("part", ["tokenizer", "chat_template", "template_kwargs", "tools", "processor"])

@@ -11,9 +11,10 @@ from rich.console import Console
 from rl_assets.assets.dataset import Dataset
 from rl_assets.cli.trace import _view
 from rl_assets.errors import InputError
-from rl_assets.trace import Place, Trace, find_row, trace_row
+from rl_assets.trace import Place, Tools, Trace, find_row, trace_row
 from tests.build import BROKEN, TRAIN, make_dataset, materialize, problem, write_jsonl
-from tests.checks.stores import bare_dataset, contract_row, put_contract
+from tests.checks.stores import bare_dataset, contract_row, put, put_contract
+from tests.prompts.families import WEATHER
 
 ToyRun = tuple[Dataset, dg.ExecuteInProcessResult]
 FILE = "data/toy/train.jsonl"
@@ -133,6 +134,51 @@ def test_an_asset_that_was_never_made_is_named_where_it_is_needed(tmp_path: Path
     for asset in ("policy", "proto_shards"):
         with pytest.raises(InputError, match=f"expected the asset toy/{asset}"):
             dataset.manifest(BaseModel, asset)
+
+
+def test_tools_and_warnings_of_a_row_are_shown(tmp_path: Path) -> None:
+    rows = [problem(0), problem(1, tools=[WEATHER]), problem(2, tools=[]), problem(0, extra_info={})]
+    other = {"type": "function", "function": {"name": "clock"}}
+    (tmp_path / "tools.yaml").write_text(json.dumps({"tools": [{"tool_schema": other}]}))
+    dataset = make_dataset(
+        tmp_path,
+        rows,
+        data={"tool_config_path": "tools.yaml"},
+        contract={"severities": {"render.tools_lost": "warning"}},
+    )
+    contract = ["tool_schemas", "raw_files", "rejected_rows", "field_contract"]
+    materialize(dataset, *contract, "unrenderable_rows", "overlong_rows", "length_filtered")
+    traces = [trace(dataset, f"{FILE}:{row}") for row in range(4)]
+    configured = Tools(names=["clock"], source="tools.yaml (data.tool_config_path)")
+    own = Tools(names=["weather"], source="the row's column `tools`")
+    assert [one.contract and one.contract.tools for one in traces] == [configured, own, None, configured]
+    warnings = [
+        ([w.code for w in one.contract.warnings], [w.code for w in one.prompt.warnings])
+        for one in traces
+        if one.contract and one.prompt
+    ]
+    lost = ["render.tools_lost"]
+    assert warnings == [([], lost), ([], lost), ([], []), (["row.duplicate"], lost)]
+    lines = screen(traces[3])
+    assert any("clock (from tools.yaml (data.tool_config_path))" in line for line in lines)
+    for code in ("row.duplicate", "render.tools_lost"):
+        assert any(code in line for line in lines)
+    long = make_dataset(
+        tmp_path,
+        rows,
+        data={"max_prompt_length": 5},
+        contract={"severities": {"render.tools_lost": "warning"}},
+    )
+    materialize(long, *contract[1:], "unrenderable_rows", "overlong_rows", "length_filtered")
+    prompt = trace(long, f"{FILE}:1").prompt
+    assert prompt
+    assert (prompt.verdict, [one.code for one in prompt.warnings]) == ("overlong", lost)
+    # A table that an older version wrote is shown as far as it goes.
+    old = long.table("field_contract").read().drop_columns(["warnings"])
+    put(long, "field_contract", old.schema, old.to_pylist())
+    contract_before = trace(long, f"{FILE}:3").contract
+    assert contract_before
+    assert (contract_before.verdict, contract_before.warnings) == ("accepted", [])
 
 
 def test_a_raw_file_that_changed_since_is_said(toy: Dataset) -> None:

@@ -63,6 +63,7 @@ _FIELD_CONTRACT: Columns = {
     "videos": Column("as images", ("raw_files.videos",)),
     "audios": Column("as images", ("raw_files.audios",)),
     "extra_columns": Column("the row's other columns, as JSON text", ("raw_files",)),
+    "warnings": Column("what was found that does not refuse the row", ("raw_files",)),
 }
 
 _REJECTED_ROWS: Columns = {
@@ -85,6 +86,7 @@ _LENGTH_FILTERED: Columns = {
         (*_RENDERED, *(f"field_contract.{name}" for name in MEDIA_COLUMNS)),
     ),
     "prompt_length": Column("tokens of the rendered prompt", _RENDERED),
+    "warnings": Column(_FIELD_CONTRACT["warnings"].holds, ("field_contract.warnings", *_RENDERED)),
     "uncut_length": Column("tokens before the prompt was cut; null where it was not", _RENDERED),
 }
 

@@ -32,6 +32,12 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dg.Table
     )
 
 
+def counted(name: str, what: str, rows: Mapping[str, int]) -> dict[str, Any]:
+    """A table of rows by code or kind, where there are any."""
+    found = [{what: key, "rows": number} for key, number in sorted(rows.items()) if number]
+    return {name: table(found, [what, "rows"])} if found else {}
+
+
 def _cell(value: Any) -> str | int | float | bool:
     return value if isinstance(value, bool | int | float) else _cut(value, _CUT)
 

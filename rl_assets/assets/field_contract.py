@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from rl_assets.assets.columns import column_metadata
 from rl_assets.assets.dataset import HIDDEN, Dataset, refusals
-from rl_assets.assets.display import PREVIEW_ROWS, REFUSED_COLUMNS, last_message, table
+from rl_assets.assets.display import PREVIEW_ROWS, REFUSED_COLUMNS, counted, last_message, table
 from rl_assets.assets.unchanged import step
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, ContractResult, RawManifest, apply_contract
 from rl_assets.errors import printable
@@ -238,12 +238,6 @@ def _accepted_metadata(result: ContractResult, dataset: Dataset) -> dict[str, An
             preview,
             ["uid", "split", "data_source", "prompt", "ground_truth", "source_file", "source_row"],
         ),
-        **_counted("warnings", "code", result.warnings),
-        **_counted("healed", "kind", result.healed),
+        **counted("warnings", "code", result.warnings),
+        **counted("healed", "kind", result.healed),
     }
-
-
-def _counted(name: str, what: str, rows: Mapping[str, int]) -> dict[str, Any]:
-    """A table of rows by code or kind, where there are any."""
-    found = [{what: key, "rows": number} for key, number in sorted(rows.items()) if number]
-    return {name: table(found, [what, "rows"])} if found else {}

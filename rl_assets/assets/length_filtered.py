@@ -15,11 +15,13 @@ from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import (
     PREVIEW_ROWS,
     REFUSED_COLUMNS,
+    counted,
     histogram,
     last_message,
     table,
     wide_table,
 )
+from rl_assets.assets.provenance import code_digest
 from rl_assets.assets.unchanged import step
 from rl_assets.rollout.fingerprint import policy_folder, rendering_files
 from rl_assets.spec import DataSpec
@@ -40,7 +42,7 @@ The accepted rows whose rendered prompt is longer than `data.max_prompt_length`,
 `prompt_length`. They are whole and valid, only too long."""
 
 UNRENDERABLE = """\
-The accepted rows whose prompt could not be rendered, or lost a text or a medium when it was, with the
+The accepted rows whose prompt could not be rendered, or lost a part of the row when it was, with the
 reason, which is the chat template's or the processor's own where it has one. They are not overlong: something
 in them does not fit this policy."""
 
@@ -62,6 +64,7 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
             }
         ),
         "media_root": spec.contract.media_root,
+        "severities": dict(sorted(spec.contract.severities.items())),
     }
 
     @dg.multi_asset(
@@ -97,7 +100,9 @@ def build_length_filtered(dataset: Dataset) -> dg.AssetsDefinition:
                 folder=folder,
                 log=context.log.info,
                 truncation=_truncation(data),
+                severities=dataset.spec.contract.severities,
                 earlier=_last_build(dataset),
+                code=code_digest(),
             )
             overlong = result.overlong.rows(_LONG_COLUMNS)
             longest = heapq.nlargest(PREVIEW_ROWS, overlong, key=lambda row: row["prompt_length"])
@@ -184,6 +189,7 @@ def _kept_metadata(result: "LengthResult", limit: int, dataset: Dataset) -> dict
         "overlong": len(overlong),
         "unrenderable": result.refused.num_rows,
         "cut": result.cut,
+        **counted("warnings", "code", result.warnings),
         "longest_prompt": int(kept.max(initial=0)),
         "prompt_lengths": histogram({"kept": kept, "overlong": overlong}, "prompt length in tokens", limit),
         "quantiles": _quantiles(every),

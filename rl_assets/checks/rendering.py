@@ -7,6 +7,7 @@ import dagster as dg
 from rl_assets.assets.dataset import Dataset
 from rl_assets.checks.check import Check
 from rl_assets.checks.findings import PLACE, SHOWN_ROWS, Findings, shown
+from rl_assets.contract import CODES
 from rl_assets.store import Table
 
 
@@ -44,6 +45,17 @@ def _none_is_rendered(dataset: Dataset, refused: Table) -> str:
     )
 
 
+def _prompts_are_whole(dataset: Dataset) -> Findings:
+    findings = Findings({"lacking": 0})
+    for batch in dataset.table("length_filtered").batches([*PLACE, "warnings"]):
+        for row in batch.filter(batch["warnings"].is_valid()).to_pylist():
+            lost = [one for one in row["warnings"] if CODES[one["code"]].stage == "render"]
+            findings.count("lacking", bool(lost))
+            for one in lost:
+                findings.fail(shown(dataset, f"[{one['code']}] {one['path']}: {one['message']}"), row)
+    return findings
+
+
 def _none_is_cut(dataset: Dataset) -> Findings:
     findings = Findings({"cut": 0})
     for row in dataset.table("length_filtered").rows([*PLACE, "prompt_length", "uncut_length"]):
@@ -62,6 +74,14 @@ CHECKS = [
         "go on with, and the run stops.",
         _few_are_unrenderable,
         may_be_fatal=True,
+    ),
+    Check(
+        "length_filtered",
+        "prompts_are_whole",
+        "No rendered prompt lacks a text, a tool or a tool call of its row. One that does refuses its row, "
+        "unless `contract.severities` makes that a warning (such as `render.tools_lost`).",
+        _prompts_are_whole,
+        dg.AssetCheckSeverity.WARN,
     ),
     Check(
         "length_filtered",

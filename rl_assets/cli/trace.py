@@ -115,8 +115,13 @@ def _contract(trace: "Trace") -> list[RenderableType]:
         "ability": contract.ability,
         "ground_truth": _json(contract.ground_truth),
         "extra_info": _json(contract.extra_info),
+        "tools": contract.tools and f"{', '.join(contract.tools.names)} (from {contract.tools.source})",
     }
-    return [_stage(trace, "field_contract", True, "accepted"), _pairs(fields)]
+    return [
+        _stage(trace, "field_contract", True, "accepted"),
+        _pairs(fields),
+        *_warnings(contract.warnings),
+    ]
 
 
 def _prompt(trace: "Trace") -> list[RenderableType]:
@@ -130,8 +135,8 @@ def _prompt(trace: "Trace") -> list[RenderableType]:
         ]
     length = f"{prompt.tokens:,} tokens of at most {prompt.limit:,}"
     if prompt.verdict == "overlong":
-        return [_stage(trace, "overlong_rows", False, f"overlong: {length}")]
-    lines = [_stage(trace, "length_filtered", True, f"fits: {length}")]
+        return [_stage(trace, "overlong_rows", False, f"overlong: {length}"), *_warnings(prompt.warnings)]
+    lines = [_stage(trace, "length_filtered", True, f"fits: {length}"), *_warnings(prompt.warnings)]
     if prompt.text is not None:
         text = Panel(Text(prompt.text), title="rendered prompt", title_align="left", border_style="dim")
         lines.append(Padding(text, (0, 0, 0, _INDENT)))
@@ -198,10 +203,14 @@ def _training(trace: "Trace") -> list[RenderableType]:
     return [_stage(trace, "verl_dataset", False, f"left out as {training.reason}: {training.detail}")]
 
 
-def _problems(problems: "list[Problem]") -> RenderableType:
+def _warnings(warnings: "list[Problem]") -> list[RenderableType]:
+    return [_problems(warnings, "yellow")] if warnings else []
+
+
+def _problems(problems: "list[Problem]", style: str = "red") -> RenderableType:
     table = RichTable.grid(padding=(0, 2))
     for problem in problems:
-        table.add_row(Text(problem.code, "red"), Text(problem.path or ""), Text(problem.message))
+        table.add_row(Text(problem.code, style), Text(problem.path or ""), Text(problem.message))
     return Padding(table, (0, 0, 0, _INDENT))
 
 

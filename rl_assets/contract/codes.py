@@ -415,17 +415,21 @@ _TABLE = (
         "A text of the prompt is not in the rendered prompt.",
         "Check the chat template: it drops or rewrites what a message says. Some take text alone as content, "
         "some a list of parts alone.",
+        adjustable=True,
     ),
     _on_rendering(
         "render.tools_lost",
         "The name, the description or a parameter of a tool is not in the rendered prompt.",
         "Take a policy whose chat template writes tools, or set tools aside: `tools: []` in the row, no "
-        "`data.tool_config_path`.",
+        "`data.tool_config_path`. To go on without: `contract.severities: {render.tools_lost: warning}`.",
+        adjustable=True,
     ),
     _on_rendering(
         "render.tool_calls_lost",
         "The name or an argument of a tool call is not in the rendered prompt.",
-        "Take a policy whose chat template writes tool calls, or leave these rows out.",
+        "Take a policy whose chat template writes tool calls, or leave these rows out. To go on without: "
+        "`contract.severities: {render.tool_calls_lost: warning}`.",
+        adjustable=True,
     ),
     _on_rendering(
         "prompt.overlong",

@@ -202,7 +202,7 @@ class _Gate:
         self._rejected = rejected
         self._keep = examples
         self._records: list[Record] = []
-        self._positions: list[tuple[str, int]] = []
+        self._placed: list[tuple[str, int, list[Finding]]] = []
         self._refusals: list[dict[str, Any]] = []
         self._pending_bytes = 0
         self._uids = UidRegistry()
@@ -268,7 +268,7 @@ class _Gate:
             self.healed.update(draft.healed)
         self._counts[file.split][0] += 1
         self._records.append(record)
-        self._positions.append((uid, raw.position))
+        self._placed.append((uid, raw.position, draft.found))
         self._make_room(file, record.num_bytes)
 
     def _warn(self, findings: list[Finding], file: str, row: int) -> None:
@@ -294,22 +294,25 @@ class _Gate:
 
     def _flush(self, file: RawFile) -> None:
         if self._records:
-            self._accepted.write_batch(_batch(file, self._positions, self._records))
+            self._accepted.write_batch(_batch(file, self._placed, self._records))
         self._rejected.write_rows(self._refusals)
         self._records.clear()
-        self._positions.clear()
+        self._placed.clear()
         self._refusals.clear()
         self._pending_bytes = 0
 
 
-def _batch(file: RawFile, positions: list[tuple[str, int]], records: list[Record]) -> pa.RecordBatch:
-    """Accepted rows of one file as a batch of `ROW_SCHEMA`."""
-    uids, rows = zip(*positions, strict=True)
+def _batch(
+    file: RawFile, placed: list[tuple[str, int, list[Finding]]], records: list[Record]
+) -> pa.RecordBatch:
+    """Accepted rows of one file (uid, row, warnings; and the record) as a batch of `ROW_SCHEMA`."""
+    uids, rows, warnings = zip(*placed, strict=True)
     columns: dict[str, Any] = {
         "uid": uids,
         "split": pa.repeat(file.split, len(records)),
         "source_file": pa.repeat(file.path, len(records)),
         "source_row": rows,
+        "warnings": [[finding._asdict() for finding in found] if found else None for found in warnings],
     }
     for name in ("data_source", "ability", "prompt", "reward_model", "extra_info", "extra_columns"):
         columns[name] = [getattr(record, name) for record in records]

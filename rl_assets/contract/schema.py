@@ -19,6 +19,12 @@ _MEDIA = pa.list_(
     )
 )
 
+_FINDINGS = pa.list_(
+    pa.struct(
+        [pa.field("code", pa.string()), pa.field("path", pa.string()), pa.field("message", pa.string())]
+    )
+)
+
 ROW_SCHEMA = pa.schema(
     [
         pa.field("uid", pa.string(), nullable=False),
@@ -32,13 +38,12 @@ ROW_SCHEMA = pa.schema(
         pa.field("extra_info", pa.string(), nullable=False),
         *(pa.field(name, _MEDIA) for name in MEDIA_COLUMNS),
         pa.field("extra_columns", pa.string(), nullable=False),
+        pa.field("warnings", _FINDINGS),
     ]
 )
 """Accepted rows. `prompt`, `reward_model`, `extra_info`, `extra_columns` and the `item` of a medium are JSON
 text; a media list is null where the row has no such column; `digest` is that of the media bytes (null for
-media on another host)."""
-
-_ERROR = pa.struct([("code", pa.string()), ("path", pa.string()), ("message", pa.string())])
+media on another host); `warnings` is null where there are none."""
 
 REJECT_SCHEMA = pa.schema(
     [
@@ -50,7 +55,7 @@ REJECT_SCHEMA = pa.schema(
         pa.field("code", pa.string(), nullable=False),
         pa.field("path", pa.string()),
         pa.field("message", pa.string(), nullable=False),
-        pa.field("errors", pa.list_(_ERROR), nullable=False),
+        pa.field("errors", _FINDINGS, nullable=False),
         pa.field("row", pa.string(), nullable=False),
     ]
 )

@@ -1,8 +1,8 @@
 """The length gate: which accepted rows fit once their prompt is rendered."""
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, reject
+from rl_assets.contract.codes import CODES, Finding, Severity
 from rl_assets.formats import UnreadableError
 from rl_assets.progress import Log, Progress
 from rl_assets.prompts.encoding import Encoded
@@ -61,6 +62,8 @@ class LengthResult:
         rendered: rows that were rendered, refused ones among them.
         reused: rows whose ids are those of the last build.
         cut: rows whose ids were cut to the limit.
+        warnings: for every code of this stage that is a warning, how many rows have it that fit or are too
+            long.
         encoder: the back end that made the ids; None where nothing was rendered.
         slower: why it is not the fast one, where it is not.
     """
@@ -71,6 +74,7 @@ class LengthResult:
     rendered: int
     reused: int
     cut: int
+    warnings: dict[str, int]
     encoder: str | None
     slower: str | None
 
@@ -83,12 +87,15 @@ def filter_by_length(
     folder: Path,
     log: Log,
     truncation: Truncation | None = None,
+    severities: Mapping[str, Severity] | None = None,
     earlier: tuple[Table, Table] | None = None,
+    code: str = "",
 ) -> LengthResult:
     """Render every accepted row once and sort it by whether it fits.
 
-    Rows that the last build rendered under the same stamp are not rendered again, whatever its limit was;
-    where the chat template asks for the date, only on the same day.
+    Rows that the last build rendered under the same stamp by the same code are not rendered again, whatever
+    its limit was; where the chat template asks for the date, only on the same day. Those whose prompt lacks
+    something are: whether that is an error may have changed.
 
     Args:
         contract: the accepted rows (`ROW_SCHEMA`).
@@ -99,9 +106,12 @@ def filter_by_length(
         truncation: where to take tokens away from a text prompt that is too long (verl's
             `postprocess_data`): `left` keeps its end, `right` its beginning, `middle` both. None cuts
             nothing. A prompt with media is never cut.
+        severities: of codes that `CODES` says are adjustable. A row whose prompt lacks something is refused
+            where that is an error; where it is a warning, it goes on and has it among its `warnings`.
         earlier: `kept` and `overlong` of the last build, which are read before anything is returned.
+        code: digest of the code that runs.
     """
-    gate = _Gate(contract, renderer, max_prompt_length, truncation, folder, log)
+    gate = _Gate(contract, renderer, max_prompt_length, truncation, severities or {}, folder, log, code)
     try:
         return gate.run(earlier)
     except FastPathDiffersError as difference:
@@ -125,8 +135,10 @@ class _Gate:
     renderer: PromptRenderer
     limit: int
     truncation: Truncation | None
+    severities: Mapping[str, Severity]
     folder: Path
     log: Log
+    code: str
 
     def run(self, tables: tuple[Table, Table] | None) -> LengthResult:
         if self.renderer.template.asks_for_date and "date_string" not in self.renderer.template_kwargs:
@@ -139,6 +151,7 @@ class _Gate:
         total = self.contract.num_rows
         progress = Progress(self.log, "length gate", total, "rows")
         reused = cut = 0
+        warnings: Counter[str] = Counter()
         with (
             self._writer("length_filtered", LENGTH_FILTERED_SCHEMA) as kept,
             self._writer("overlong_rows", OVERLONG_SCHEMA) as overlong,
@@ -147,22 +160,24 @@ class _Gate:
         ):
             for job, measured in measure_all(ahead(self._jobs(earlier)), self.renderer, total, self.log):
                 encoded, lengths = merge(earlier, job.earlier, measured.encoded)
-                problems = _in_batch(job, measured)
+                problems, warned = self._judged(job, measured)
+                batch = _with_warnings(job.batch, warned)
                 long = lengths > self.limit
                 fits = ~long
                 fits[list(problems)] = long[list(problems)] = False
                 cuts = long & (job.media == 0) if self.truncation else np.zeros_like(long)
                 writing.do(
                     lambda *made: kept.write_batch(self._fitting(*made)),
-                    *(job.batch, encoded, lengths, fits | cuts, cuts),
+                    *(batch, encoded, lengths, fits | cuts, cuts),
                 )
                 writing.do(
                     lambda *made: overlong.write_batch(self._overlong(*made)),
-                    *(job.batch, encoded, lengths, long & ~cuts),
+                    *(batch, encoded, lengths, long & ~cuts),
                 )
                 refused.write_rows(
-                    _refuse(job.batch.slice(index, 1).to_pylist()[0], why) for index, why in problems.items()
+                    reject(batch.slice(index, 1).to_pylist()[0], why) for index, why in problems.items()
                 )
+                warnings.update(finding.code for found in warned.values() for finding in found)
                 reused += int((job.earlier >= 0).sum())
                 cut += int(cuts.sum())
                 progress.add(job.batch.num_rows)
@@ -177,9 +192,27 @@ class _Gate:
             rendered=total - reused,
             reused=reused,
             cut=cut,
+            warnings=dict(warnings),
             encoder=encoder.name if encoder else None,
             slower=encoder.reason if encoder else None,
         )
+
+    def _judged(
+        self, job: Job, measured: Measured
+    ) -> tuple[dict[int, Sequence[Finding]], dict[int, Sequence[Finding]]]:
+        """Why rows are refused, and what others are warned of, by their position in the whole batch."""
+        refused: dict[int, Sequence[Finding]] = {}
+        warned: dict[int, Sequence[Finding]] = {}
+        if measured.refused or measured.lost:
+            places = np.flatnonzero(job.earlier < 0).tolist()
+            for index, lost in measured.lost.items():
+                errors = [finding for finding in lost if self._is_error(finding.code)]
+                (refused if errors else warned)[places[index]] = errors or lost
+            refused |= {places[index]: [_finding(why)] for index, why in measured.refused.items()}
+        return dict(sorted(refused.items())), warned
+
+    def _is_error(self, code: str) -> bool:
+        return self.severities.get(code, CODES[code].severity) == "error"
 
     def _jobs(self, earlier: Earlier) -> Iterator[Job]:
         for batch in self.contract.batches(size=_BATCH_ROWS):
@@ -231,8 +264,10 @@ class _Gate:
 
     @property
     def _made(self) -> dict[str, Any]:
-        """What the ids in a table depend on besides the stamp: how they were cut and, maybe, the day."""
+        """What the ids in a table depend on besides the stamp: the code that made them and looked at them,
+        how they were cut and, maybe, the day."""
         return {
+            "code": self.code,
             "cut": [self.truncation, self.limit] if self.truncation else None,
             "day": date.today().isoformat() if self.renderer.template.asks_for_date else None,
         }
@@ -243,7 +278,8 @@ class _Gate:
             try:
                 metadata = table.schema.metadata or {}
                 stamp, made = (json.loads(metadata.get(key, b"{}")) for key in (_STAMP_KEY, _MADE_KEY))
-                if stamp == self._stamp and "day" in made and made["day"] == self._made["day"]:
+                same = made.get("code") == self.code and "day" in made and made["day"] == self._made["day"]
+                if stamp == self._stamp and same:
                     earlier.add(
                         table,
                         without_ids_beyond=None if self.truncation else self._ids_up_to,
@@ -295,14 +331,6 @@ def cut_ids(ids: np.ndarray, limit: int, truncation: Truncation) -> np.ndarray:
     return np.concatenate([ids[:half], ids[half - limit :]])
 
 
-def _in_batch(job: Job, measured: Measured) -> dict[int, Rendered]:
-    """The refused rows by their position in the whole batch."""
-    if not measured.refused:
-        return {}
-    places = np.flatnonzero(job.earlier < 0).tolist()
-    return {places[index]: why for index, why in sorted(measured.refused.items())}
-
-
 def _list_array(encoded: Encoded, null: np.ndarray | None = None) -> pa.ListArray:
     offsets = np.concatenate([[0], np.cumsum(encoded.lengths)]).astype(np.int32)
     mask = None if null is None else pa.array(null)
@@ -316,9 +344,21 @@ def _with(batch: pa.RecordBatch, columns: dict[str, pa.Array], keep: np.ndarray)
     return batch if keep.all() else batch.filter(pa.array(keep))
 
 
-def _refuse(record: dict[str, Any], why: Rendered) -> dict[str, Any]:
+def _finding(why: Rendered) -> Finding:
     assert why.code is not None
     message = why.error or ""
     if why.code == "render.template_error":
         message = f"the chat template refuses it: {message}"
-    return reject(record, [(why.code, why.path, message)])
+    return Finding(why.code, why.path, message)
+
+
+def _with_warnings(batch: pa.RecordBatch, more: Mapping[int, Sequence[Finding]]) -> pa.RecordBatch:
+    """The batch, its rows at these positions with further `warnings`."""
+    if not more:
+        return batch
+    at = batch.schema.get_field_index("warnings")
+    found = batch.column(at).to_pylist()
+    for index, findings in more.items():
+        found[index] = [*(found[index] or ()), *(finding._asdict() for finding in findings)]
+    field = batch.schema.field(at)
+    return batch.set_column(at, field, pa.array(found, field.type))

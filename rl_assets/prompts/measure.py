@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rl_assets.contract import MEDIA_COLUMNS, decode_row
+from rl_assets.contract.codes import Finding
 from rl_assets.contract.consistency import is_bare
 from rl_assets.contract.jsontext import decode
 from rl_assets.memory import uncollected
@@ -42,10 +43,12 @@ class Measured(NamedTuple):
     Attributes:
         encoded: the ids of each row, none for a refused one.
         refused: the rows that have no prompt, by their position, each with its reason.
+        lost: what prompts lack of their rows, by the row's position.
     """
 
     encoded: Encoded
     refused: dict[int, Rendered]
+    lost: dict[int, Sequence[Finding]]
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class Texts(NamedTuple):
         texts: their text, empty for one that is refused.
         with_media: the positions of those that have media, which are still to be rendered.
         refused: the rows that have no prompt, by their position.
+        lost: what texts lack of their rows, by the row's position.
     """
 
     rows: pa.RecordBatch
@@ -110,6 +114,7 @@ class Texts(NamedTuple):
     texts: list[str]
     with_media: list[int]
     refused: dict[int, Rendered]
+    lost: dict[int, Sequence[Finding]]
 
 
 def render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
@@ -130,14 +135,14 @@ def _render_texts(renderer: PromptRenderer, rows: pa.RecordBatch) -> Texts:
     plain = [index for index in range(rows.num_rows) if index not in aside]
     prompts = [decode(encoded[index]) for index in plain]
     own = None if tools is None else [tools[index] for index in plain]
-    texts, failed = [""] * len(plain), dict[int, Rendered]()
+    texts, lost = [""] * len(plain), dict[int, Sequence[Finding]]()
     for alike, places in _by_settings(renderer, plain, settings):
-        made, why = alike.texts([prompts[at] for at in places], own and [own[at] for at in places])
+        made, why, lacks = alike.texts([prompts[at] for at in places], own and [own[at] for at in places])
         for at, text in zip(places, made, strict=True):
             texts[at] = text
-        failed |= {places[index]: problem for index, problem in why.items()}
-    refused |= {plain[index]: why for index, why in failed.items()}
-    return Texts(rows, plain, prompts, own, settings, texts, with_media, refused)
+        refused |= {plain[places[index]]: problem for index, problem in why.items()}
+        lost |= {plain[places[index]]: findings for index, findings in lacks.items()}
+    return Texts(rows, plain, prompts, own, settings, texts, with_media, refused, lost)
 
 
 def _by_settings(
@@ -187,17 +192,19 @@ def encode_texts(renderer: PromptRenderer, made: Texts, least: int = 1) -> Measu
     if renderer.fast:
         _verify(renderer, made, encoded, max(least, len(made.prompts) // _ONE_IN))
     if len(made.plain) == made.rows.num_rows:
-        return Measured(encoded, refused)
+        return Measured(encoded, refused, made.lost)
     ids: list[Any] = [()] * made.rows.num_rows
     for index, found in zip(made.plain, encoded.split(), strict=True):
         ids[index] = found
-    rendered = _render_media(renderer, made.rows, made.with_media)
+    rendered, lost = _render_media(renderer, made.rows, made.with_media), dict(made.lost)
     for index, prompt in zip(made.with_media, rendered, strict=True):
         if prompt.ids is None:
             refused[index] = prompt
         else:
             ids[index] = prompt.ids
-    return Measured(Encoded.of(ids), refused)
+        if prompt.lost:
+            lost[index] = prompt.lost
+    return Measured(Encoded.of(ids), refused, lost)
 
 
 def _verify(renderer: PromptRenderer, made: Texts, encoded: Encoded, sample: int) -> None:

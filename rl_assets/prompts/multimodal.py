@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rl_assets.contract.codes import Finding
 from rl_assets.contract.schema import COLUMN_OF, MODALITIES
 from rl_assets.errors import InputError
 from rl_assets.prompts.checkpoint import load_processor
@@ -69,10 +70,12 @@ class _Medium(NamedTuple):
 
 @dataclass(frozen=True)
 class _Prompt:
-    """A prompt as the template wrote it, one placeholder per medium, and its media in their order."""
+    """A prompt as the template wrote it, one placeholder per medium, its media in their order, and what it
+    lacks of its row besides media."""
 
     text: str
     media: list[_Medium]
+    lost: Sequence[Finding]
 
     @property
     def has_images_alone(self) -> bool:
@@ -185,8 +188,10 @@ class MediaRenderer:
         self.settle()
         with ThreadPoolExecutor(min(threads_of_own(), MOST_THREADS)) as threads:
             found = list(threads.map(self._measured, rows))
-        quick = self._encode([text for text in found if isinstance(text, str)])
-        return [Rendered(ids=next(quick)) if isinstance(one, str) else one for one in found]
+        quick = self._encode([one.text for one in found if isinstance(one, _Prompt)])
+        return [
+            Rendered(ids=next(quick), lost=one.lost) if isinstance(one, _Prompt) else one for one in found
+        ]
 
     def settle(self) -> None:
         """Make the processor fit for several threads at a time: a tokenizer sets its padding up when it is
@@ -265,13 +270,13 @@ class MediaRenderer:
                     )
                     self._expansion = None
 
-    def _measured(self, row: Mapping[str, Any]) -> Rendered | str:
-        """What becomes of a row; where sizes of images are enough, its text, expanded."""
+    def _measured(self, row: Mapping[str, Any]) -> Rendered | _Prompt:
+        """What becomes of a row; where sizes of images are enough, its prompt with the text expanded."""
         try:
             prompt = self._prompt(row)
             if self._expansion is not None and prompt.has_images_alone:
-                return self._expanded(prompt)
-            return Rendered(ids=self._process(prompt)[0])
+                return replace(prompt, text=self._expanded(prompt))
+            return Rendered(ids=self._process(prompt)[0], lost=prompt.lost)
         except Refused as refused:
             return Rendered(error=refused.reason, code=refused.code, path=refused.path)
 
@@ -301,19 +306,17 @@ class MediaRenderer:
         tools = (self.tools if tools is None else tools) or None
         plain = [{**message, "content": _plain(message.get("content"))} for message in messages]
         text = self._template(plain, tools)
-        self._require_whole(text, plain, tools)
-        return _Prompt(text, media)
+        self._require_media(text, plain)
+        return _Prompt(text, media, self._whole.losses(text, plain, tools))
 
-    def _require_whole(self, text: str, messages: Messages, tools: Sequence[dict[str, Any]] | None) -> None:
-        """Refuse a rendered prompt that does not hold every medium once, or lacks another part of its row."""
+    def _require_media(self, text: str, messages: Messages) -> None:
+        """Refuse a rendered prompt that does not hold every medium once: no processor takes it."""
         kinds = [part["type"] for _, part in media_parts(messages)]
         for modality in MODALITIES:
             token, media = getattr(self.processor, f"{modality}_token", None), kinds.count(modality)
             if token is not None and (found := text.count(token)) != media:
                 reason = f"{found} {modality} placeholders in the rendered prompt of {media} {modality}s"
                 raise Refused("render.media_lost", "prompt", reason)
-        for loss in self._whole.losses(text, messages, tools):
-            raise Refused(*loss)
 
     @cached_property
     def _whole(self) -> WholeCheck:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from rl_assets.contract.codes import Finding
 from rl_assets.errors import InputError, first_line
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.encoding import Encoded, TokenEncoder
@@ -16,7 +17,6 @@ from rl_assets.prompts.refused import Refused
 from rl_assets.prompts.settings import ROW_SETTINGS, check_kwargs, template_variables, unread
 from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
 from rl_assets.prompts.time_limit import names_template
-from rl_assets.prompts.whole import Loss
 from rl_assets.store import canonical_json, digest_bytes, digest_json
 
 if TYPE_CHECKING:
@@ -30,24 +30,21 @@ _MOST_VARIANTS = 256
 
 @dataclass(frozen=True)
 class Rendered:
-    """What became of one prompt: its ids, or the reason why there are none.
+    """What became of one prompt: its ids and what they lack of the row, or the reason why there are none.
 
     Attributes:
         ids: token ids of the rendered prompt, generation prompt included; None when it did not render.
         error: what is wrong, such as the template's own message; None when it rendered.
         code: the reason, a key of `CODES` such as ``render.template_error``; None when it rendered.
         path: the field at fault where it did not render.
+        lost: texts, tools and tool calls of the row that are not in the rendered prompt, one of each code.
     """
 
     ids: list[int] | None = None
     error: str | None = None
     code: str | None = None
     path: str = "prompt"
-
-    @classmethod
-    def lost(cls, loss: Loss) -> Self:
-        """A prompt that lacks something of its row."""
-        return cls(error=loss.reason, code=loss.code, path=loss.path)
+    lost: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True)
@@ -236,19 +233,23 @@ class PromptRenderer:
             tools: per prompt function schemas of its own: None where it takes the renderer's, an empty list
                 where it has none.
         """
-        texts, refused = self.texts(prompts, tools)
+        texts, refused, lost = self.texts(prompts, tools)
         encoded, empty = self.encode(texts)
         refused = empty | refused
-        return [refused.get(index) or Rendered(ids=ids.tolist()) for index, ids in enumerate(encoded.split())]
+        return [
+            refused.get(index) or Rendered(ids=ids.tolist(), lost=lost.get(index, ()))
+            for index, ids in enumerate(encoded.split())
+        ]
 
     @names_template
     def texts(
         self, prompts: Sequence[Messages], tools: Sequence[Tools] | None = None
-    ) -> tuple[list[str], dict[int, Rendered]]:
-        """The text of each prompt as for `render`, empty for one that is refused, and the refused by their
-        position."""
+    ) -> tuple[list[str], dict[int, Rendered], dict[int, Sequence[Finding]]]:
+        """The text of each prompt as for `render`, empty for one that is refused; and by their position the
+        refused, and what others lack."""
         texts: list[str] = []
         refused: dict[int, Rendered] = {}
+        lost: dict[int, Sequence[Finding]] = {}
         copied = self.template.copied
         schemas = repeat(self._tools(None)) if tools is None else map(self._tools, tools)
         for index, (messages, tools_) in enumerate(zip(prompts, schemas, strict=False)):
@@ -256,13 +257,12 @@ class PromptRenderer:
                 if (text := copied(messages, tools_)) is None:
                     text = self.template.interpreted(messages, tools_)
                     if text and (losses := self.template.whole.losses(text, messages, tools_)):
-                        refused[index] = Rendered.lost(losses[0])
-                        text = ""
+                        lost[index] = losses
                 texts.append(text)
             except Exception as error:  # a template raises what it likes
                 texts.append("")
                 refused[index] = Rendered(error=first_line(error), code="render.template_error")
-        return texts, refused
+        return texts, refused, lost
 
     def encode(self, texts: Sequence[str]) -> tuple[Encoded, dict[int, Rendered]]:
         """The ids of each text of `texts`, and by their position those that have none, as refused."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rl_assets.contract import MEDIA_COLUMNS
+from rl_assets.contract import CODES, MEDIA_COLUMNS
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.measure import media_counts
 from rl_assets.prompts.refused import Refused
@@ -19,12 +19,12 @@ from rl_assets.prompts.tools import row_tools
 from rl_assets.store import Table, canonical_json, to_json
 
 _MADE_OF = ["prompt", "extra_columns", "extra_info", *MEDIA_COLUMNS]
-_COLUMNS = [*_MADE_OF, "prompt_ids", "prompt_length", "uncut_length"]
+_COLUMNS = [*_MADE_OF, "warnings", "prompt_ids", "prompt_length", "uncut_length"]
 
 
 @dataclass
 class Earlier:
-    """Ids of rows that were rendered before, under the same stamp.
+    """Ids of rows that were rendered before, under the same stamp, and whose prompt lacks nothing.
 
     A row is found by the exact text of its prompt, its own tools and settings, and its media. The ids lie in
     a file, of which what is asked for is read; in memory are 200 bytes per row.
@@ -61,6 +61,7 @@ class Earlier:
                     lengths = full
                 if without_ids_beyond is not None:
                     usable |= lengths > without_ids_beyond
+                usable &= ~_lack_something(batch.column("warnings"))
                 batch = batch.filter(pa.array(usable))
                 start = len(self._lengths)
                 self._lengths += lengths[usable].tolist()
@@ -111,6 +112,14 @@ def gather(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Encoded:
     ends = np.cumsum(lengths)
     shift = np.repeat(starts - (ends - lengths), lengths)
     return Encoded(ids[np.arange(len(shift)) + shift], lengths)
+
+
+def _lack_something(warnings: pa.ListArray) -> np.ndarray:
+    """Whether the rendered prompt of each row lacks a part of its row: such a row is looked at again."""
+    found = np.zeros(len(warnings), dtype=bool)
+    for index in pc.indices_nonzero(warnings.is_valid()).to_pylist():
+        found[index] = any(CODES[one["code"]].stage == "render" for one in warnings[index].as_py())
+    return found
 
 
 def _keys(batch: pa.RecordBatch) -> Iterable[bytes | None]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rl_assets.contract.codes import Finding
 from rl_assets.prompts.leaves import SWITCH, Code, Leaf, Walk, reasoning_cut
 from rl_assets.store import to_json
 
@@ -25,14 +26,6 @@ _MESSAGES_FROM = 1_000_000
 
 _NUMBER = 7_390_000_000
 _CHANGED = "qzchangedzq"
-
-
-class Loss(NamedTuple):
-    """What a rendered prompt lacks: the code, the field, and how it is said to a person."""
-
-    code: Code
-    path: str
-    reason: str
 
 
 class _Shape(NamedTuple):
@@ -53,17 +46,17 @@ class WholeCheck:
         self._render = render
         self._shapes: dict[Any, _Shape] = {}
 
-    def losses(self, text: str, messages: Messages, tools: Tools) -> list[Loss]:
-        """What is lost, at most one for each code.
+    def losses(self, text: str, messages: Messages, tools: Tools) -> list[Finding]:
+        """What is lost, at most one finding for each code.
 
         Args:
             text: what `render` made of the other two.
             messages: as the template is given them, media as parts without their content.
             tools: the function schemas that it is given.
         """
-        found: dict[Code, Loss] = {}
+        found: dict[Code, Finding] = {}
         if absent := lost_text(text, messages):
-            found["render.text_lost"] = Loss("render.text_lost", *absent)
+            found["render.text_lost"] = Finding("render.text_lost", *absent)
         if not tools and all(map(_is_plain, messages)):
             # The marks of such rows depend on the roles alone: no walk for those that lose nothing.
             shape = self._shapes.get(tuple([message["role"] for message in messages]))
@@ -76,7 +69,7 @@ class WholeCheck:
                 and leaf.code not in found
                 and not self._is_written(leaf, shape, text, messages, tools)
             ):
-                found[leaf.code] = Loss(leaf.code, leaf.path, _reason(leaf, leaves, shape))
+                found[leaf.code] = Finding(leaf.code, leaf.path, _reason(leaf, leaves, shape))
         return list(found.values())
 
     def _shape(self, messages: Messages, tools: Tools) -> tuple[list[Leaf], _Shape]:

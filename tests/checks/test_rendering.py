@@ -90,6 +90,24 @@ def test_where_some_rows_are_left_the_severity_is_kept(tmp_path: Path) -> None:
     assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
+@pytest.mark.parametrize("previews", [True, False])
+def test_what_a_prompt_lacks_is_a_finding(tmp_path: Path, previews: bool) -> None:
+    dataset = bare_dataset(tmp_path, previews=previews)
+    lost = {"code": "render.tools_lost", "path": "tools[0].function.name", "message": "'abc' is not there"}
+    seen = {"code": "media.image_mode", "path": "images[0]", "message": "an image in mode L"}
+    warnings = [None, [seen], [seen, lost]]
+    rows = [{**contract_row(n), "prompt_ids": [1], "prompt_length": 1} for n in range(3)]
+    for row, found in zip(rows, warnings, strict=True):
+        row["warnings"] = found
+    put(dataset, "length_filtered", LENGTH_FILTERED_SCHEMA, rows[:2])
+    assert evaluate(dataset, "length_filtered", "prompts_are_whole").passed
+    put(dataset, "length_filtered", LENGTH_FILTERED_SCHEMA, rows)
+    findings = evaluate(dataset, "length_filtered", "prompts_are_whole")
+    assert findings.numbers == {"lacking": 1}
+    problem = "[render.tools_lost] tools[0].function.name" + (": 'abc' is not there" if previews else "")
+    assert [(row["source_row"], row["problem"]) for row in findings.rows] == [(2, problem)]
+
+
 def test_every_cut_prompt_is_a_finding(tmp_path: Path) -> None:
     dataset = bare_dataset(tmp_path)
     rows = [{**contract_row(n), "prompt_ids": [1, 2], "prompt_length": 2} for n in range(3)]

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from rl_assets.assets.dataset import Dataset
 from rl_assets.cli import app
 from rl_assets.contract import CODES
-from tests.build import TRAIN, VAL
+from tests.build import TRAIN, VAL, problem
 from tests.contract.rows import row, said, write_jsonl
 from tests.project import attributes, make_project, run, write_defs
+from tests.prompts.families import WEATHER
 from tests.rollout.test_vocabulary import SPECIAL, chat_policy
 
 BAD = [row(), row(prompt="Hi"), b"{", said("mine", data_source="mine"), row(prompt=[], reward_model=None)]
@@ -191,6 +192,20 @@ def test_a_dataset_is_judged_as_the_graph_judges_it(tmp_path: Path, toy_run: tup
     }
     overlong = [one for one in report["warnings"] if one["code"] == "prompt.overlong"]
     assert len(overlong) == rows_of["overlong_rows"]
+
+
+def test_what_a_prompt_may_lack_is_a_warning_of_its_row(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    rows = [problem(0), problem(1, tools=[WEATHER]), problem(2, tools=[WEATHER, WEATHER])]
+    write_jsonl(project / "data/toy/train.jsonl", rows)
+    data = {"train_files": "data/toy/train.jsonl", "max_prompt_length": 96}
+    severities = {"render.tools_lost": "warning"}
+    write_defs(project, attributes(data=data, contract={"severities": severities}))
+    done = run(project, "rl-assets", "check", "--dataset", "toy", "--format", "json")
+    report = json.loads(done.stdout[done.stdout.index("{\n") :])
+    assert (done.returncode, report["accepted"], report["rejected"]) == (0, 3, [])
+    found = [(one["row"], one["code"], one["field"]) for one in report["warnings"]]
+    assert found == [(row, "render.tools_lost", "tools[0].function.name") for row in (1, 2)]
 
 
 def checked(

@@ -116,6 +116,8 @@ def test_severities_can_be_chosen_for_some_codes(tmp_path: Path) -> None:
     [
         ({"prompt.mising": "warning"}, "the code 'prompt.mising'"),
         ({"prompt.missing": "warning"}, "always an error"),
+        # No processor takes a prompt that has other placeholders than it has media.
+        ({"render.media_lost": "warning"}, "always an error"),
         ({"data_source.unknown": "fatal"}, "expected `error` or `warning`"),
     ],
 )

@@ -167,8 +167,8 @@ def test_an_empty_list_of_tools_reaches_no_template(tmp_path: Path, policy: Path
         PromptRenderer(tokenizer_with(policy, template)),
         PromptRenderer(tokenizer_with(policy, template), tools=[schema()]),
     ):
-        texts, refused = renderer.texts([out["prompt"]], [out["tools"]])
-        assert (texts, refused) == ([out["prompt"][0]["content"]], {})
+        made = renderer.texts([out["prompt"]], [out["tools"]])
+        assert made == ([out["prompt"][0]["content"]], {}, {})
 
 
 PROPERTY = pa.struct([("type", pa.string()), ("description", pa.string())])

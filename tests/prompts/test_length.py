@@ -130,6 +130,56 @@ def test_tools_of_the_dataset_that_the_template_does_not_write_refuse_every_row(
     assert {row["code"] for row in result.refused.rows(["code"])} == {"render.tools_lost"}
 
 
+WARNED: Any = {"render.tools_lost": "warning", "render.tool_calls_lost": "warning"}
+
+
+def warned(table: Table) -> dict[int, list[tuple[str, str]]]:
+    """The warnings of rows, by their number: code and path."""
+    return {
+        row["source_row"]: [(one["code"], one["path"]) for one in row["warnings"]]
+        for row in table.rows(["source_row", "warnings"])
+        if row["warnings"]
+    }
+
+
+def test_rows_go_on_without_what_a_warning_lets_be_lost(tmp_path: Path, policy: Path) -> None:
+    blind = PromptRenderer(tokenizer_with(policy, GEMMA))
+    called = {"type": "function", "function": {"name": "draw", "arguments": {"what": "a cat"}}}
+    turns = [
+        {"role": "user", "content": "Draw."},
+        {"role": "assistant", "content": "I do.", "tool_calls": [called]},
+        {"role": "user", "content": "Thanks."},
+    ]
+    rows = [
+        problem(0),
+        problem(1, tools=[WEATHER]),
+        problem(2, prompt=turns, tools=[WEATHER]),
+        asking(3, "word " * 80, tools=[WEATHER]),
+        asking(4, [{"type": "text", "text": "a part"}], tools=[WEATHER]),
+    ]
+    table = contract(tmp_path, rows)
+    tools = ("render.tools_lost", "tools[0].function.name")
+    calls = ("render.tool_calls_lost", "prompt[1].tool_calls[0].function.name")
+    result = gate(tmp_path, table, blind, severities=WARNED, max_prompt_length=80)
+    assert (places(result.kept), places(result.overlong)) == ([0, 1, 2], [3])
+    assert warned(result.kept) == {1: [tools], 2: [tools, calls]}
+    assert warned(result.overlong) == {3: [tools]}
+    assert result.warnings == {"render.tools_lost": 3, "render.tool_calls_lost": 1}
+    # The text that is lost is still an error, and the row has that alone as its reason.
+    (refused,) = result.refused.rows(["source_row", "errors"])
+    assert (refused["source_row"], [one["code"] for one in refused["errors"]]) == (4, ["render.text_lost"])
+    # The ids are those that the template gives.
+    for row in result.kept.rows(["prompt", "prompt_ids"]):
+        ids = blind.tokenizer.apply_chat_template(
+            json.loads(row["prompt"]), add_generation_prompt=True, return_dict=False
+        )
+        assert row["prompt_ids"] == ids
+    strict = gate(tmp_path, table, blind, "strict", max_prompt_length=80)
+    assert (places(strict.kept), places(strict.overlong), strict.warnings) == ([0], [], {})
+    errors = {row["source_row"]: [e["code"] for e in row["errors"]] for row in strict.refused.rows()}
+    assert errors[2] == ["render.tools_lost", "render.tool_calls_lost"]
+
+
 def test_what_renders_to_nothing_is_refused(tmp_path: Path, policy: Path) -> None:
     silent = PromptRenderer(tokenizer_with(policy, "{% if false %}x{% endif %}"))
     result = gate(tmp_path, contract(tmp_path, ROWS[:1]), silent)
@@ -247,6 +297,24 @@ class TestASecondBuild:
 
         monkeypatch.setattr(length_module, "date", Tomorrow)
         assert gate(tmp_path, table, dated, "tomorrow", earlier=built(first)).rendered == 4
+
+    def test_what_a_prompt_lacks_is_looked_for_again(self, tmp_path: Path, policy: Path) -> None:
+        blind = PromptRenderer(tokenizer_with(policy, GEMMA))
+        rows = [problem(0), problem(1, tools=[WEATHER]), asking(2, "word " * 80, tools=[WEATHER])]
+        table = contract(tmp_path, rows)
+        first = gate(tmp_path, table, blind, "first", severities=WARNED)
+        second = self.again(tmp_path, blind, first, table, severities=WARNED, max_prompt_length=400)
+        assert (second.rendered, sorted(warned(second.kept))) == (2, [1, 2])
+        strict = self.again(tmp_path, blind, second, table, max_prompt_length=400)
+        assert (places(strict.kept), places(strict.refused)) == ([0], [1, 2])
+
+    def test_what_other_code_made_is_not_used_again(
+        self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult
+    ) -> None:
+        table = contract(tmp_path, ROWS)
+        other = gate(tmp_path, table, renderer, "other", earlier=built(first), code="newer")
+        assert (other.rendered, other.reused) == (table.num_rows, 0)
+        assert gate(tmp_path, table, renderer, "next", earlier=built(other), code="newer").reused == 10
 
     def test_a_last_build_that_cannot_be_read_is_a_build_without_one(
         self, tmp_path: Path, renderer: PromptRenderer, first: LengthResult

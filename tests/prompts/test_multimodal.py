@@ -322,6 +322,26 @@ RAISES = "{{ raise_exception('no images, please') }}"
             "prompt",
             "0 image placeholders",
         ),
+    ],
+)
+def test_a_row_that_cannot_be_rendered_has_its_reason_and_harms_no_other(
+    load: Load, row: dict[str, Any], template: str | None, code: str, path: str, reason: str
+) -> None:
+    good = media.row("<image>?", images=["a.png"])
+    renderer = load("qwen2_5_vl")
+    expected = None if template else renderer.render([good])[0]
+    if template:
+        renderer.processor.chat_template = template
+    refused, other = renderer.render([row, good])
+    assert (refused.ids, refused.code, refused.path) == (None, code, path)
+    assert reason in (refused.error or "")
+    if expected is not None:
+        assert other == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "code", "path", "reason"),
+    [
         (
             media.row("<image>", images=["a.png"], system="Be brief."),
             DROPS_SYSTEM,
@@ -345,19 +365,16 @@ RAISES = "{{ raise_exception('no images, please') }}"
         ),
     ],
 )
-def test_a_row_that_cannot_be_rendered_has_its_reason_and_harms_no_other(
-    load: Load, row: dict[str, Any], template: str | None, code: str, path: str, reason: str
+def test_what_the_template_leaves_out_of_a_row_with_media_is_named(
+    load: Load, row: dict[str, Any], template: str, code: str, path: str, reason: str
 ) -> None:
-    good = media.row("<image>?", images=["a.png"])
     renderer = load("qwen2_5_vl")
-    expected = None if template else renderer.render([good])[0]
-    if template:
-        renderer.processor.chat_template = template
-    refused, other = renderer.render([row, good])
-    assert (refused.ids, refused.code, refused.path) == (None, code, path)
-    assert reason in (refused.error or "")
-    if expected is not None:
-        assert other == expected
+    renderer.processor.chat_template = template
+    (rendered,) = renderer.render([row])
+    assert [(lost.code, lost.path) for lost in rendered.lost] == [(code, path)]
+    assert reason in rendered.lost[0].message
+    # Where that is a warning, the row reaches the model.
+    assert renderer.inputs(row)[0] == rendered.ids
 
 
 def test_what_an_assistant_thought_earlier_may_be_left_out(load: Load) -> None:
@@ -365,7 +382,8 @@ def test_what_an_assistant_thought_earlier_may_be_left_out(load: Load) -> None:
     renderer.processor.chat_template = DROPS_SYSTEM.replace("'system'", "'assistant'")
     row = media.row("<image>?", images=["a.png"])
     row["prompt"].insert(0, {"role": "assistant", "content": "<think>Hm.</think>"})
-    assert renderer.render([row])[0].error is None
+    (rendered,) = renderer.render([row])
+    assert (rendered.error, rendered.lost) == (None, [])
 
 
 TOLD = "What does <image> show?"

@@ -81,12 +81,12 @@ def test_a_text_that_is_said_twice_is_rendered_twice(twice: list[str]) -> None:
         (LLAMA, user([{"type": "text", "text": "2 + 2?"}]), "prompt[0].content"),
     ],
 )
-def test_a_text_row_that_loses_a_text_is_refused(template: str, messages: list, path: str) -> None:
+def test_a_text_that_a_text_row_loses_is_named(template: str, messages: list, path: str) -> None:
     renderer = PromptRenderer(tokenizer(template))
     good = [{"role": "user", "content": [{"type": "text", "text": "a"}]}] if "parts" in template else None
-    (refused,) = renderer.render([messages])
-    assert (refused.ids, refused.code, refused.path) == (None, "render.text_lost", path)
-    assert good is None or renderer.render([good])[0].ids
+    (rendered,) = renderer.render([messages])
+    assert [(lost.code, lost.path) for lost in rendered.lost] == [("render.text_lost", path)]
+    assert good is None or not renderer.render([good])[0].lost
 
 
 SYSTEM = {"role": "system", "content": "Be brief. /no_think"}
@@ -114,6 +114,7 @@ SYSTEM = {"role": "system", "content": "Be brief. /no_think"}
 def test_a_text_that_is_written_otherwise_is_there(template: str, messages: list) -> None:
     (rendered,) = PromptRenderer(tokenizer(template)).render([messages])
     assert rendered.error is None
+    assert not rendered.lost
 
 
 @pytest.fixture(scope="module")

@@ -231,7 +231,7 @@ def test_a_message_that_the_template_leaves_out_is_not_passed_over(policy: Path)
     template.copied(chat)
     assert template.copied(chat) is None
     (rendered,) = PromptRenderer(tokenizer_with(policy, source)).render([chat])
-    assert (rendered.code, rendered.path) == ("render.text_lost", "prompt[0].content")
+    assert [(lost.code, lost.path) for lost in rendered.lost] == [("render.text_lost", "prompt[0].content")]
 
 
 @pytest.mark.parametrize("tools", [None, [WEATHER]], ids=["no tools", "tools"])

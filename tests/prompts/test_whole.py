@@ -1,4 +1,4 @@
-"""All that a row gives the chat template is in the rendered prompt, or the row is refused by what it lost."""
+"""All that a row gives the chat template is in the rendered prompt, or what it lost is named."""
 
 import json
 from copy import deepcopy
@@ -166,15 +166,18 @@ def test_every_text_is_rendered_or_the_row_says_which_kind_was_lost(
 ) -> None:
     one = renderers[style]
     before = deepcopy((chat, tools))
-    (text,), refused = one.texts([chat], [tools])
+    (text,), refused, lost = one.texts([chat], [tools])
     assert (chat, tools) == before
-    if not refused:
+    if not refused and not lost:
         assert text == one.template.render_plainly(chat, tools or None)
         for code, said in given_texts(chat, tools).items():
-            assert [lost for lost in said if not is_in(text, lost)] == [], code
-    elif refused[0].code != "render.template_error":
-        assert refused[0].code in ("render.text_lost", "render.tools_lost", "render.tool_calls_lost")
-        assert style not in WRITES_ALL, refused
+            assert [one for one in said if not is_in(text, one)] == [], code
+    elif lost:
+        codes = {finding.code for finding in lost[0]}
+        assert codes <= {"render.text_lost", "render.tools_lost", "render.tool_calls_lost"}
+        assert style not in WRITES_ALL, lost
+    else:
+        assert refused[0].code == "render.template_error"
 
 
 @pytest.mark.parametrize("style", WRITES_ALL)
@@ -183,8 +186,9 @@ def test_every_text_is_rendered_or_the_row_says_which_kind_was_lost(
 def test_a_template_that_writes_all_of_it_loses_no_row(
     renderers: dict[str, PromptRenderer], style: str, chat: list, tools: Any
 ) -> None:
-    texts, refused = renderers[style].texts([chat], [tools])
+    texts, refused, lost = renderers[style].texts([chat], [tools])
     assert not refused
+    assert not lost
     assert texts[0]
 
 
@@ -259,21 +263,24 @@ def test_what_a_template_loses_is_named(
 ) -> None:
     one = renderer(template, fast=fast)
     for rendered in one.render([chat] * 3, [tools] * 3):
-        assert (rendered.ids, rendered.code, rendered.path) == (None, code, path)
+        assert (bool(rendered.ids), rendered.code) == (True, None)
+        assert [(one.code, one.path) for one in rendered.lost] == [(code, path)]
 
 
 def test_tools_of_every_row_are_looked_for_where_rows_are_joined() -> None:
     plain, writes = renderer(PLAIN, tools=[WEATHER]), renderer(AS_JSON, tools=[WEATHER])
-    assert [one.code for one in plain.render([ASK] * 4)] == ["render.tools_lost"] * 4
-    assert all(one.ids for one in writes.render([ASK] * 4))
-    assert all(one.ids for one in plain.render([ASK] * 4, [[]] * 4))
+    lost = [finding.code for one in plain.render([ASK] * 4) for finding in one.lost]
+    assert lost == ["render.tools_lost"] * 4
+    assert not any(one.lost for one in writes.render([ASK] * 4))
+    assert not any(one.lost for one in plain.render([ASK] * 4, [[]] * 4))
 
 
 def test_a_template_that_refuses_marks_is_searched_by_value() -> None:
     source = "{% if tools and tools[0].function.name != 'weather' %}{{ raise_exception('?') }}{% endif %}"
     (whole,) = renderer(source + AS_JSON).render([ASK], [[WEATHER]])
-    (lost,) = renderer(source + PLAIN).render([ASK], [[WEATHER]])
-    assert (bool(whole.ids), lost.code) == (True, "render.tools_lost")
+    (lacking,) = renderer(source + PLAIN).render([ASK], [[WEATHER]])
+    assert not whole.lost
+    assert [finding.code for finding in lacking.lost] == ["render.tools_lost"]
 
 
 def test_what_templates_drop_on_purpose_refuses_nothing() -> None:
@@ -303,10 +310,11 @@ def test_what_templates_drop_on_purpose_refuses_nothing() -> None:
     }
     (rendered,) = renderer(source).render([chat], [[tool]])
     assert rendered.error is None
+    assert not rendered.lost
 
 
 def test_a_shape_is_marked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     one = renderer(AS_JSON)
     chats = [called(arguments={"a": number, "b": f"of {number}"}) for number in range(1, 60)]
-    assert all(rendered.ids for rendered in one.render(chats, [[WEATHER]] * len(chats)))
+    assert not any(rendered.lost for rendered in one.render(chats, [[WEATHER]] * len(chats)))
     assert len(one.template.whole._shapes) == 1
