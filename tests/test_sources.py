@@ -88,7 +88,8 @@ def test_one_can_be_looked_at_alone(dataset: Dataset) -> None:
     assert list(shown(look(dataset, "tokenizer"))) == ["tokenizer"]
 
 
-def test_they_import_neither_torch_nor_transformers(dataset: Dataset) -> None:
+def test_of_a_known_policy_they_import_neither_torch_nor_transformers(dataset: Dataset) -> None:
+    assert look(dataset).success
     code = f"""
 import sys
 from pathlib import Path

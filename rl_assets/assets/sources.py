@@ -22,6 +22,7 @@ from rl_assets.assets.dataset import Dataset, refusals
 from rl_assets.assets.display import table
 from rl_assets.assets.unchanged import step
 from rl_assets.rollout.fingerprint import file_digests, policy_files, policy_folder, rendering_files
+from rl_assets.rollout.readable import read_object
 from rl_assets.store import digest_json, last_manifest
 
 POLICY = """\
@@ -77,6 +78,8 @@ def build_sources(dataset: Dataset) -> dg.AssetsDefinition:
     """The assets `policy`, `tokenizer` and `reward_function`, and `tool_schemas` where there are tools."""
     spec = dataset.spec
     assets: dict[str, tuple[Look, dict[str, Any]]] = {
+        # The first: what is wrong with its files is said of the file, not of what is made of it.
+        "policy": (_policy, dataset.describe("policy", POLICY, "huggingface", reads=spec.policy.path)),
         "reward_function": (
             _reward_function,
             dataset.describe(
@@ -87,7 +90,6 @@ def build_sources(dataset: Dataset) -> dg.AssetsDefinition:
             _tokenizer,
             dataset.describe("tokenizer", TOKENIZER, "huggingface", reads=spec.policy.path),
         ),
-        "policy": (_policy, dataset.describe("policy", POLICY, "huggingface", reads=spec.policy.path)),
     }
     if spec.data.tool_config_path:
         described = dataset.describe("tool_schemas", TOOLS, "yaml", reads=spec.data.tool_config_path)
@@ -127,13 +129,32 @@ def build_sources(dataset: Dataset) -> dg.AssetsDefinition:
 def _policy(dataset: Dataset) -> tuple[Source, dict[str, Any]]:
     folder = policy_folder(dataset.policy)
     files = policy_files(folder)
-    config = json.loads(files["config.json"].read_bytes())
+    source = Source.of(dataset.policy, files)
+    # Libraries are loaded for it; what could be loaded once is known by its digest.
+    if source != last_manifest(Source, dataset.storage / "policy.json"):
+        _require_usable(dataset, folder)
+    config = read_object(files["config.json"])
     parameters = _parameters(file for file in files.values() if file.suffix == ".safetensors")
-    return Source.of(dataset.policy, files), {
-        "architecture": ", ".join(config.get("architectures") or [str(config.get("model_type"))]),
+    return source, {
+        "architecture": ", ".join(map(str, config.get("architectures") or [config.get("model_type")])),
         **({"parameters": parameters} if parameters else {}),
         "config": dg.MetadataValue.json(config),
     }
+
+
+def _require_usable(dataset: Dataset, folder: Path) -> None:
+    """Refuse a policy that a later step would refuse, before rows are read and answered."""
+    from rl_assets.rollout.model import require_loadable
+    from rl_assets.rollout.vocabulary import read_vocabulary, require_embedded
+
+    data = dataset.spec.data
+    embedded = require_loadable(folder, data.trust_remote_code)
+    renderer = dataset.renderer()
+    # The first that runs the chat template, which may have no end: this has a limit.
+    (greeting,) = renderer.render([[{"role": "user", "content": "Hello"}]])
+    read_vocabulary(folder, renderer.tokenizer, data.apply_chat_template_kwargs)
+    if embedded is not None:
+        require_embedded(folder, renderer.tokenizer, embedded, greeting.ids or ())
 
 
 def _parameters(weights: Iterator[Path]) -> int:
@@ -159,7 +180,7 @@ def _tokenizer(dataset: Dataset) -> tuple[Source, dict[str, Any]]:
 def _chat_template(files: Mapping[str, Path]) -> str | None:
     """The chat template's text, from the file of its own or from the tokenizer's settings."""
     if "chat_template.jinja" in files:
-        return files["chat_template.jinja"].read_text()
+        return files["chat_template.jinja"].read_text("utf-8", errors="replace")
     for name in ("chat_template.json", "tokenizer_config.json"):
         template = _settings(files, name).get("chat_template")
         if template:
@@ -183,11 +204,7 @@ def _classes(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _settings(files: Mapping[str, Path], name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(files[name].read_bytes()) if name in files else {}
-    except ValueError:  # the step that loads the tokenizer says what is wrong with it
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(files[name]) if name in files else {}
 
 
 def _tool_schemas(dataset: Dataset) -> tuple[Source, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The tokenizer and the processor of a policy, loaded; what is wrong with them is said in one way."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from rl_assets.errors import InputError, first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "merges.txt")
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 
 
@@ -34,15 +36,34 @@ def load_tokenizer(
             remedy="Check the path; `make setup` makes the demo policy.",
         )
     try:
-        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=trust_remote_code)
+        tokenizer.decode(tokenizer.encode("a"))  # settings of a wrong kind are met when they are used
+        return tokenizer
     except Exception as error:  # whatever a damaged or absent checkpoint makes the library raise
+        file, why = _at_fault(path, error)
         raise InputError(
-            file=path,
+            file=file,
             field=field,
-            found=f"a policy whose tokenizer does not load ({first_line(error)})",
+            found=f"a policy whose tokenizer does not load ({why})",
             expected="a folder with tokenizer.json, or a hub id",
             remedy="Check the path; `tokenizer.save_pretrained` saves a tokenizer beside its policy.",
         ) from error
+
+
+def _at_fault(path: str | Path, error: Exception) -> tuple[str | Path, str]:
+    """The file for which a tokenizer does not load, as far as that is known, and what is wrong with it."""
+    from tokenizers import Tokenizer
+
+    folder = Path(path)
+    if folder.is_dir() and not any(file for name in _TOKENIZER_FILES for file in folder.glob(name)):
+        return path, "it has none of the files of one"
+    file = folder / "tokenizer.json"
+    if file.is_file():
+        try:
+            Tokenizer.from_file(str(file))
+        except Exception as wrong:  # the library has no class of its own for it
+            return file, first_line(wrong)
+    return path, f"{type(error).__name__}: {first_line(error)}"
 
 
 def load_processor(path: str | Path, *, trust_remote_code: bool = False) -> Any:
@@ -76,3 +97,46 @@ def load_processor(path: str | Path, *, trust_remote_code: bool = False) -> Any:
     if processor.chat_template is None:
         processor.chat_template = tokenizer.chat_template
     return processor
+
+
+def require_template(
+    path: str | Path, tokenizer: "PreTrainedTokenizerBase", kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse chat templates that Jinja does not read, with tools or without.
+
+    Args:
+        path: of the policy, for messages.
+        tokenizer: has the templates.
+        kwargs: may name one of them, or be one, under `chat_template`.
+
+    Raises:
+        InputError: one has an error of syntax.
+    """
+    from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    given = kwargs.get("chat_template")
+    choices: tuple[Any, ...] = (None, [{}])
+    for tools in choices:
+        try:
+            source = tokenizer.get_chat_template(given, tools)
+        except ValueError:  # there is none by that name, or without tools: said of the prompts that need it
+            continue
+        try:
+            _compile_jinja_template(source)
+        except (TemplateError, RecursionError) as error:
+            own = given is not None and source == given
+            line = getattr(error, "lineno", None)
+            raise InputError(
+                file=None if own else _template_file(path),
+                field="data.apply_chat_template_kwargs.chat_template" if own else "chat_template",
+                found=f"no Jinja template ({first_line(error)}{f', line {line}' if line else ''})",
+                expected="a chat template that Jinja compiles",
+                remedy="Correct the template, or save it again with the policy's tokenizer.",
+            ) from error
+
+
+def _template_file(path: str | Path) -> str | Path:
+    """Where a policy's chat template is, as far as its folder says."""
+    file = Path(path) / "chat_template.jinja"
+    return file if file.is_file() else path

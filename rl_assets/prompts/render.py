@@ -11,7 +11,7 @@ import numpy as np
 
 from rl_assets.contract.codes import Finding
 from rl_assets.errors import InputError, first_line
-from rl_assets.prompts.checkpoint import load_tokenizer
+from rl_assets.prompts.checkpoint import load_tokenizer, require_template
 from rl_assets.prompts.encoding import Encoded, TokenEncoder
 from rl_assets.prompts.refused import Refused
 from rl_assets.prompts.settings import ROW_SETTINGS, check_kwargs, template_variables, unread
@@ -133,9 +133,9 @@ class PromptRenderer:
             media_root: folder that media paths are relative to; None is the folder of the raw file.
 
         Raises:
-            InputError: the tokenizer or the processor does not load, there is no chat template, or
-                `template_kwargs` sets an argument that the renderer sets itself, names a setting that the
-                template does not read, or holds what is no JSON.
+            InputError: the tokenizer or the processor does not load, there is no chat template that Jinja
+                reads, or `template_kwargs` sets an argument that the renderer sets itself, names a setting
+                that the template does not read, or holds what is no JSON.
         """
         from rl_assets.prompts.multimodal import load_media_renderer
 
@@ -163,6 +163,7 @@ class PromptRenderer:
                 expected="a chat template beside the tokenizer",
                 remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder.",
             )
+        require_template(path, tokenizer, kwargs)
         check_kwargs(kwargs, template_variables(tokenizer, kwargs))
         return cls(tokenizer, tools, kwargs, media)
 

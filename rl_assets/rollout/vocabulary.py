@@ -153,6 +153,41 @@ def read_vocabulary(
     )
 
 
+def require_embedded(
+    folder: Path, tokenizer: "PreTrainedTokenizerBase", rows: int, rendered: Iterable[int]
+) -> None:
+    """Refuse a tokenizer that writes ids of which the model's embedding has no row.
+
+    An added token beyond the embedding is allowed as long as no prompt needs it: some checkpoints have one
+    for a medium that the model does not read.
+
+    Args:
+        folder: of the policy.
+        tokenizer: the policy's.
+        rows: how many the embedding has.
+        rendered: ids of a prompt, as the chat template writes it.
+
+    Raises:
+        InputError: a token of the vocabulary itself, or one that the chat template writes, is beyond.
+    """
+    added, needed = tokenizer.added_tokens_decoder, set(rendered)
+    beyond = {
+        token: text
+        for text, token in tokenizer.get_vocab().items()
+        if token >= rows and (token not in added or token in needed)
+    }
+    if beyond:
+        first = min(beyond)
+        which = f"the first: {beyond[first]!r}, {first}"
+        raise InputError(
+            file=folder / "tokenizer.json",
+            found=f"{len(beyond):,} tokens beyond the model's embedding ({which})",
+            expected=f"ids below {rows:,}, the vocab_size of config.json",
+            remedy="Save the tokenizer that belongs to the model; where tokens were added to it, the model "
+            "needs `resize_token_embeddings` and training.",
+        )
+
+
 def _closing_ids(tokenizer: "PreTrainedTokenizerBase", text: str, known: set[int]) -> tuple[list[int], str]:
     """The tokens with which the template closes an assistant's turn, or the text where it is no token.
 

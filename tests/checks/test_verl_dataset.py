@@ -1,18 +1,23 @@
 """The training set as an asset, and the checks that read it back."""
 
+import base64
+import io
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from rl_assets.assets.dataset import Dataset
+from rl_assets.assets.verify import Damage, verify
 from rl_assets.contract import REJECT_SCHEMA, RawManifest
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA
 from rl_assets.rewards.difficulty import difficulty_schema
-from tests.build import failed, failure, materialize, write_jsonl
+from tests.build import failed, failure, materialize, materialized, write_jsonl
 from tests.checks.stores import bare_dataset, contract_row, evaluate, problems, put, put_contract, the_check
 
 CHECKS = ("rows_conserved", "loads_whole", "values_exact", "few_are_left_out", "splits_apart")
@@ -168,6 +173,54 @@ def test_rows_of_one_prompt_and_two_answers_are_named(tmp_path: Path) -> None:
     ]
     assert findings.rows[0]["source_row"] == 2
     assert findings.numbers == {"prompts": 2, "repeated": 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agree"),
+    [
+        ({"a": 1, "b": [2]}, {"b": [2], "a": 1}, True),
+        (100.0, 1e2, True),
+        (0.1, 0.10000000000000001, True),
+        ("é", "\u00e9", True),
+        (1, 1.0, False),
+        (1, True, False),
+        (1, "1", False),
+        (None, "null", False),
+        (2**70, 2**70 + 1, False),
+        (2**53, 2**53 + 1, False),
+    ],
+)
+def test_ground_truths_are_compared_by_value_and_their_type_counts(
+    tmp_path: Path, one: Any, other: Any, agree: bool
+) -> None:
+    """A scorer is given the value itself: `str(1)` is not `str(1.0)`, while the order of keys is nobody's."""
+    dataset = bare_dataset(tmp_path)
+    message = {"role": "user", "content": "same", "name": "x"}
+    put_contract(
+        dataset,
+        contract_row(0, one, prompt=json.dumps([message])),
+        contract_row(1, other, prompt=json.dumps([dict(reversed(message.items()))])),
+    )
+    findings = evaluate(dataset, "field_contract", "ground_truths_agree")
+    assert (problems(findings) == []) == agree
+    assert findings.numbers == {"prompts": 1, "repeated": 1}
+
+
+def test_copies_of_media_are_verified_like_every_file(tmp_path: Path) -> None:
+    """`curation.media: paths` writes a file for an image that has bytes alone."""
+    picture = io.BytesIO()
+    Image.new("RGB", (4, 4), "red").save(picture, "PNG")
+    item = json.dumps(f"data:image/png;base64,{base64.b64encode(picture.getvalue()).decode()}")
+    images = [{"item": item, "path": None, "digest": None}]
+    dataset = store(tmp_path, [contract_row(0, images=images)], curation={"media": "paths"})
+    assert materialized(materialize(dataset, "verl_dataset")) == ["verl_dataset"]
+    (copy,) = (dataset.storage / "verl_dataset/media").iterdir()
+    assert [(asset.asset, asset.damaged) for asset in verify(dataset)] == [("verl_dataset", [])]
+    kept = copy.stat()
+    copy.write_bytes(copy.read_bytes()[::-1])
+    os.utime(copy, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    found = [damage for asset in verify(dataset) for damage in asset.damaged]
+    assert found == [Damage(copy, "other bytes than were written")]
 
 
 def test_a_number_that_changed_is_found_in_a_column_of_several_shapes(tmp_path: Path) -> None:
