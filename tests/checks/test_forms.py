@@ -81,8 +81,17 @@ def test_a_column_that_a_trainer_uses_itself_is_named(tmp_path: Path) -> None:
     assert found(tmp_path, own(label="x", completion="x")) == []
 
 
-@pytest.mark.parametrize("row", [asked("<video>", videos=["a.mp4"]), asked("<audio>", audios=["a.wav"])])
-def test_a_clip_in_a_file_needs_paths(tmp_path: Path, row: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "row",
+    [
+        asked("<video>", videos=["a.mp4"]),
+        asked("<audio>", audios=["a.wav"]),
+        asked("<video>", videos=["data:video/mp4;base64,AAAA"]),
+        asked("<video>", videos=[{"bytes": None}]),
+    ],
+    ids=["video file", "audio file", "video as text", "video as bytes"],
+)
+def test_a_clip_needs_paths(tmp_path: Path, row: dict[str, Any]) -> None:
     (told,) = found(tmp_path, row)
     assert "opens it by its path alone: write `curation.media: paths`" in told
     assert found(tmp_path, row, curation={"media": "paths"}) == []

@@ -13,18 +13,21 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import transformers
 from omegaconf import OmegaConf
+from qwen_vl_utils import vision_process
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tokenizer import hf_processor
 
 from rl_assets.contract import ContractOptions, apply_contract, scan_files
 from rl_assets.prompts import PromptRenderer, filter_by_length
+from rl_assets.prompts.media_decode import read_video
 from rl_assets.prompts.media_source import MediaSource
 from rl_assets.rewards.curate import Selection, curate, read_prompts
 from rl_assets.rewards.export import write_export
 from rl_assets.rewards.media import MediaForm, MediaWriter
-from rl_assets.rewards.verl_reader import DroppedError, VerlReader
+from rl_assets.rewards.verl_reader import DroppedError, VerlReader, VerlSource
 from tests.prompts import media, processors
 
 LIMIT = 120
@@ -52,9 +55,10 @@ class Measured(RLHFDataset):
         return super().maybe_filter_out_long_prompts(Frame())
 
 
-def by_verl(file: Path, policy: Path) -> Measured:
+def by_verl(file: Path, policy: Path, mm_processor_kwargs: dict[str, Any] | None = None) -> Measured:
     processor = transformers.AutoProcessor.from_pretrained(policy)
-    config = OmegaConf.create({"max_prompt_length": LIMIT, "cache_dir": str(file.parent / "cache")})
+    settings = {"max_prompt_length": LIMIT, "mm_processor_kwargs": mm_processor_kwargs or {}}
+    config = OmegaConf.create({"cache_dir": str(file.parent / "cache"), **settings})
     return Measured(str(file), processor.tokenizer, config, processor)
 
 
@@ -127,10 +131,20 @@ def table_rows(file: Path) -> list[dict[str, Any]]:
     return list(datasets.Dataset.from_parquet(str(file), cache_dir=str(file.parent / "own")))
 
 
-def compare(file: Path, policy: Path) -> tuple[list[int | DroppedError], Measured]:
+def write_json_columns(file: Path, rows: list[dict[str, Any]], *names: str) -> None:
+    """A parquet file of columns whose values differ in shape, each as JSON."""
+    columns = [[None if row.get(name) is None else json.dumps(row[name]) for row in rows] for name in names]
+    arrays = [pa.ExtensionArray.from_storage(pa.json_(), pa.array(values)) for values in columns]
+    pq.write_table(pa.table(arrays, names=list(names)), file)
+
+
+def compare(
+    file: Path, policy: Path, mm_processor_kwargs: dict[str, Any] | None = None
+) -> tuple[list[int | DroppedError], Measured]:
     """Hold the verdict on every row against verl's: the same length, or dropped by both."""
-    theirs = by_verl(file, policy)
-    ours = VerlReader(PromptRenderer.load(policy)).measure(table_rows(file))
+    theirs = by_verl(file, policy, mm_processor_kwargs)
+    renderer = PromptRenderer.load(policy, mm_processor_kwargs=mm_processor_kwargs)
+    ours = VerlReader(renderer).measure(table_rows(file))
     told = [LIMIT + 1 if isinstance(length, DroppedError) else length for length in ours]
     assert told == theirs.lengths
     return ours, theirs
@@ -193,6 +207,34 @@ def test_lists_of_frames_are_opened_and_measured_as_verl_does(tmp_path: Path, po
     assert not [length for length in lengths if isinstance(length, DroppedError)]
 
 
+def test_frames_that_verl_takes_of_a_video_count_where_a_key_gives_the_gate_fewer(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl uses no `fps` of `mm_processor_kwargs`: a row may be within the limit here and beyond it there.
+    torchvision, with which it reads videos, reads none now: its reader is given the frames as we decode
+    them."""
+
+    def read(path: str, **_: Any) -> tuple[torch.Tensor, None, dict[str, float]]:
+        everything, about = read_video(Path(path), lambda about: range(about["total_num_frames"]))
+        return torch.from_numpy(everything), None, {"video_fps": about["fps"]}
+
+    monkeypatch.setattr(vision_process.io, "read_video", read, raising=False)
+    clip = str(media.video(tmp_path / "v.mp4", rate=4))
+    asks = ({}, {"fps": 0.5}, {"nframes": 4}, {"fps": 1, "max_pixels": 9000}, {"nframes": 400})
+    rows = [asked("<video>", videos=[{"video": clip, **own}]) for own in asks]
+    file = tmp_path / "train.parquet"
+    write_json_columns(file, rows, "prompt", "videos")
+    kwargs = {"fps": 0.5}
+    ours, theirs = compare(file, policy, kwargs)
+    assert [isinstance(length, DroppedError) for length in ours] == [False] * 4 + [True]
+    renderer = PromptRenderer.load(policy, mm_processor_kwargs=kwargs)
+    assert renderer.media is not None
+    gate = renderer.media.opening(VerlSource(Path())).render(rows[:2])
+    fewer, same = (len(one.ids or ()) for one in gate)
+    assert (fewer, same) == (theirs.lengths[1], theirs.lengths[1])
+    assert fewer < LIMIT < theirs.lengths[0]
+
+
 def bad_rows(folder: Path) -> list[dict[str, Any]]:
     """Rows that verl drops, and rows beside them that it keeps though they look like those."""
     picture = folder / "a.png"
@@ -250,15 +292,8 @@ def bad_rows(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_row_that_verl_drops_is_known(tmp_path: Path, policy: Path) -> None:
     rows = bad_rows(tmp_path)
-    columns = {name: [row.get(name) for row in rows] for name in ("prompt", "images", "videos")}
-    arrays = [
-        pa.ExtensionArray.from_storage(
-            pa.json_(), pa.array([value if value is None else json.dumps(value) for value in values])
-        )
-        for values in columns.values()
-    ]
     file = tmp_path / "train.parquet"
-    pq.write_table(pa.table(arrays, names=list(columns)), file)
+    write_json_columns(file, rows, "prompt", "images", "videos")
     lengths, theirs = compare(file, policy)
     dropped = [length for length in lengths if isinstance(length, DroppedError)]
     assert len(dropped) > 15
