@@ -1,19 +1,29 @@
-"""A chat template rendered in a process of its own, which is ended when it takes too long."""
+"""A chat template rendered in a process of its own, which is ended when it takes too long, and has a limit on
+its memory."""
 
+import contextlib
 import multiprocessing
+import resource
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from rl_assets.errors import first_line
-from rl_assets.prompts.time_limit import SECONDS, TooSlowError
+from rl_assets.prompts.time_limit import SECONDS, TooLargeError, TooSlowError
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[dict[str, Any]] | None
 
 _START = 120.0
 """Seconds that the process may take to start: it imports transformers."""
+
+
+MEMORY = 2 << 30
+"""Bytes that the process may take beyond those with which it starts; known on Linux alone."""
+
+MOST_WRITTEN = 1 << 24
+"""Characters that a template may write of its own for one prompt."""
 
 
 class RefusedApartError(Exception):
@@ -40,6 +50,7 @@ class Apart:
 
         Raises:
             TooSlowError: it takes longer than `SECONDS`; the process is ended.
+            TooLargeError: it takes more than `MEMORY`, or writes more than `MOST_WRITTEN`.
             RefusedApartError: the template refuses the messages.
         """
         with self._turn:
@@ -58,6 +69,8 @@ class Apart:
             raise RefusedApartError("it ends the process that renders it") from None
         if problem is not None:
             raise RefusedApartError(problem)
+        if text is None:
+            raise TooLargeError
         return text
 
     def close(self) -> None:
@@ -91,6 +104,7 @@ _READY = "ready"
 
 
 def _serve(connection: Connection, render: Callable[[Messages, Tools], str]) -> None:
+    _limit_memory()
     connection.send(_READY)
     while True:
         try:
@@ -98,6 +112,22 @@ def _serve(connection: Connection, render: Callable[[Messages, Tools], str]) -> 
         except EOFError:
             return
         try:
-            connection.send((render(messages, tools), None))
+            text = render(messages, tools)
+            connection.send((None if _is_too_large(text, messages, tools) else text, None))
+        except MemoryError:
+            connection.send((None, None))
         except Exception as error:  # a template raises what it likes
             connection.send((None, first_line(error)))
+
+
+def _is_too_large(text: str, messages: Messages, tools: Tools) -> bool:
+    """Whether the template wrote much more than what it was given; JSON may escape that to six times."""
+    return len(text) > MOST_WRITTEN and len(text) > MOST_WRITTEN + 6 * len(repr((messages, tools)))
+
+
+def _limit_memory() -> None:
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/statm") as statm:
+        used = int(statm.read().split()[5]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = used + MEMORY if hard == resource.RLIM_INFINITY else min(used + MEMORY, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))

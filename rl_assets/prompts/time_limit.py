@@ -48,6 +48,14 @@ class TooSlowError(BaseException):
         return _again, self.args
 
 
+class TooLargeError(TooSlowError):
+    """A chat template writes a text, or makes one on the way, that is out of all proportion to the prompt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.args = ("a chat template that needs more memory for one prompt than it may have",)
+
+
 def _again(text: str) -> TooSlowError:
     error = TooSlowError()
     error.args = (text,)
@@ -154,8 +162,12 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
+_WITHOUT_BOUND = frozenset({"round", "center", "ljust", "rjust", "zfill", "expandtabs"})
+
+
 def may_hang(source: str, sandbox: "Environment") -> bool:
-    """Whether a template has an operation that may take any time by itself: one that multiplies numbers.
+    """Whether a template has an operation that may take any time, or any memory, by itself: one that
+    multiplies numbers or texts, or pads a text to a width.
 
     All others take as long as what they are given is large, and nothing else makes large numbers.
 
@@ -169,5 +181,6 @@ def may_hang(source: str, sandbox: "Environment") -> bool:
     from jinja2 import nodes
 
     tree = sandbox.parse(source)
-    filters = (node.name for node in tree.find_all(nodes.Filter))
-    return any(True for _ in tree.find_all((nodes.Mul, nodes.Pow))) or "round" in filters
+    named = {node.name for node in tree.find_all(nodes.Filter)}
+    named |= {node.attr for node in tree.find_all(nodes.Getattr)}
+    return any(True for _ in tree.find_all((nodes.Mul, nodes.Pow))) or not _WITHOUT_BOUND.isdisjoint(named)

@@ -1,5 +1,6 @@
 """A chat template that does not come to an end stops the gate with its name, whatever keeps it busy."""
 
+import resource
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +95,40 @@ def test_a_template_that_multiplies_says_the_same_in_a_process_of_its_own() -> N
     (rendered,) = renderer.render([ASK])
     assert plain.decode(rendered.ids) == "user: 2 + 2?\n2100"
     renderer.verify(ASK, None, rendered.ids)
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [
+        "{{ 'x' * 10**9 }}",
+        "{{ 'x' * 10**11 }}",
+        "{{ 'x' * 20000000 }}",
+        "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
+        "{% set ns = namespace(t='x' * 2) %}{% for a in range(40) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}"
+        "{{ ns.t | length }}",
+        "{{ ('x' * 10**10) | length }}",
+        "{{ 'x' | center(9999999999) }}",
+        "{{ 'x'.ljust(9999999999) }}",
+    ],
+)
+def test_a_template_that_asks_for_a_huge_text_is_named(huge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "SECONDS", 60.0)
+    policy = tokenizer(COPY + huge)
+    policy.name_or_path = "acme/huge"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match=r"acme/huge.*needs more memory for one prompt"):
+        PromptRenderer(policy).render([ASK])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB, of this process
+
+
+def test_a_long_prompt_is_not_taken_for_one_there() -> None:
+    """What is long is the row's own text: the gate measures it."""
+    template = "{{ 2 * 2 }}{{ messages[0].content }}{{ messages[0].content }}"
+    long = [{"role": "user", "content": "ab " * 4_000_000}]
+    renderer = PromptRenderer(tokenizer(template))
+    assert renderer.template.apart is not None
+    texts, refused, *_ = renderer.texts([long])
+    assert (len(texts[0]), refused) == (1 + 2 * 12_000_000, {})
 
 
 def test_what_it_refuses_there_is_said_as_it_is_here() -> None:
