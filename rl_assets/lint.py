@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_assets.contract import CODES, ContractOptions, ContractResult, apply_contract, scan_files
+from rl_assets.contract import CODES, ContractOptions, ContractResult, RawManifest, apply_contract, scan_files
 from rl_assets.prompts.checkpoint import load_tokenizer
 from rl_assets.prompts.control_tokens import PolicyTokens, read_policy_tokens
 
@@ -37,7 +37,7 @@ class Report(NamedTuple):
         warnings: what else was found.
         stops: what stops the run though its rows are accepted.
         notes: what was found of the policy, which is of no row.
-        passed_over: what else the folders hold that were named.
+        manifest: the files.
     """
 
     accepted: int
@@ -46,7 +46,7 @@ class Report(NamedTuple):
     warnings: list[Issue]
     stops: list[Issue]
     notes: list[str]
-    passed_over: list[str]
+    manifest: RawManifest
 
 
 def lint(
@@ -100,7 +100,7 @@ def lint(
         sorted(warnings, key=place),
         stops,
         notes,
-        manifest.passed_over,
+        manifest,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from rl_assets.contract import ContractOptions, RawFile, RawManifest, scan_files
-from rl_assets.contract.files import is_url
+from rl_assets.contract.files import is_url, named_for_validation
 from rl_assets.contract.find import leads_out
 from rl_assets.contract.reading import read_rows
 from rl_assets.errors import InputError
@@ -19,7 +19,6 @@ from rl_assets.errors import InputError
 _SAMPLE = 50
 _MANY_SOURCES = 20
 _NEARLY_ALL = 0.8
-_VAL = re.compile(r"(?:^|[^a-z])(?:test|val|valid|validation|eval|dev)(?:[^a-z]|$)")
 _PROMPTS = ("prompt", "messages", "conversations", "question", "problem", "instruction", "query", "input")
 _ANSWERS = (
     *("answer", "answers", "final_answer", "correct_answer", "expected_answer", "reference_answer", "gold"),
@@ -233,7 +232,7 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _split(manifest: RawManifest) -> Iterator[Guess]:
-    val = [file.path for file in manifest.files if _VAL.search(file.path.rsplit("/", 1)[-1].lower())]
+    val = [file.path for file in manifest.files if named_for_validation(file.path)]
     only_val = len(val) == len(manifest.files)
     val = [] if only_val else val
     train = [file.path for file in manifest.files if file.path not in val]

@@ -216,6 +216,15 @@ def test_a_reject_rate_of_severity_warn_is_shown_and_the_run_goes_on(
     assert "the check reward_model_rules on rejected_rows does not pass: 1 problem" in log
 
 
+def test_warnings_of_the_contract_are_counted_in_the_log_before_anything_is_generated(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dataset = make_dataset(tmp_path, [problem(1)] * 50 + [problem(2)])
+    assert materialize(dataset, "raw_files", "rejected_rows", "field_contract").success
+    told = "rows with warnings: extra_info.index_duplicate 49, row.duplicate 49"
+    assert told in capfd.readouterr().err
+
+
 def test_an_overlong_prompt_is_an_error_when_the_filter_is_off(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path, [problem(1), LONG], data={"filter_overlong_prompts": False})
     result = materialize(

@@ -65,6 +65,8 @@ def build_field_contract(dataset: Dataset) -> dg.AssetsDefinition:
                 f"field contract: {result.accepted_rows:,} rows accepted, {result.rejected_rows:,} rejected; "
                 "rejected_rows has the reasons"
             )
+            if found := [f"{code} {rows:,}" for code, rows in sorted(result.warnings.items()) if rows]:
+                context.log.warning(f"field contract: rows with warnings: {', '.join(found)}")
             paths = sorted(os.path.relpath(path, dataset.root) for path in result.media_files)
             write_manifest(dataset.storage / MEDIA_FILES, MediaFiles(paths=paths))
             yield dg.MaterializeResult(

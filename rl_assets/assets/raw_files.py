@@ -39,8 +39,8 @@ def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
                 data.train_paths, data.val_paths, root=dataset.root, follow_links=data.follow_links
             )
         context.log.info(f"raw files: {len(manifest.files)} files, {manifest.rows:,} rows")
-        if manifest.passed_over:
-            context.log.info(f"not read, since they are no raw files: {', '.join(manifest.passed_over)}")
+        for note in manifest.notes:
+            context.log.info(note)
         return dg.MaterializeResult(
             value=manifest,
             data_version=dg.DataVersion(manifest.digest),
@@ -49,7 +49,7 @@ def build_raw_files(dataset: Dataset) -> dg.AssetsDefinition:
                 **column_metadata(dataset, "raw_files", _TYPES),
                 "files": len(manifest.files),
                 "bytes": sum(file.bytes for file in manifest.files),
-                **({"not_read": ", ".join(manifest.passed_over)} if manifest.passed_over else {}),
+                **({"notes": "\n".join(manifest.notes)} if manifest.notes else {}),
                 "manifest": table(
                     (file.model_dump() for file in manifest.files),
                     ["path", "split", "rows", "bytes"],

@@ -147,6 +147,7 @@ def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
     """The rows of a dataset's files under its YAML, as the graph judges and renders them."""
     from rl_assets.project import load_datasets
     from rl_assets.prompts.control_tokens import read_policy_tokens
+    from rl_assets.rollout.fingerprint import policy_files
 
     (dataset,) = load_datasets(defs).chosen(name)
     if (dataset.spec.partition_by is None) != (partition is None):
@@ -158,6 +159,8 @@ def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
         )
     if partition is not None:
         dataset = dataset.at(partition)
+    if isinstance(dataset.policy, Path) and dataset.policy.is_dir():
+        policy_files(dataset.policy)  # what the graph refuses first
     tokens = read_policy_tokens(dataset.policy)
     data = dataset.spec.data
     return lint(
@@ -182,7 +185,8 @@ def _as_json(report: Report) -> dict[str, Any]:
         "warnings": [issue._asdict() for issue in report.warnings],
         "stops": [issue._asdict() for issue in report.stops],
         "notes": report.notes,
-        "not_read": report.passed_over,
+        "not_read": report.manifest.passed_over,
+        "named_for_validation": report.manifest.named_for_validation,
     }
 
 
@@ -219,8 +223,8 @@ def _print(report: Report, show: int) -> None:
         (_print_group if console.is_terminal else _write_group)(console, group, shown, more)
     for note in report.notes:
         console.print(escape(f"{note}\n"), soft_wrap=not console.is_terminal)
-    if report.passed_over:
-        console.print(escape(f"Not read, since they are no raw files: {', '.join(report.passed_over)}\n"))
+    for note in report.manifest.notes:
+        console.print(escape(f"{note[:1].upper()}{note[1:]}.\n"), soft_wrap=True)
     parts = [
         counted(report.accepted, report.total),
         f"{report.total - report.accepted:,} rejected",

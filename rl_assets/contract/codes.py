@@ -135,7 +135,8 @@ _TABLE = (
     _error(
         "prompt.missing",
         "The row has no prompt.",
-        "Check `data.prompt_key`, and that the column is filled in every file.",
+        "Check `data.prompt_key`, and that the column is filled in every file; narrow the glob where a file, "
+        "such as a download's metadata.jsonl, holds no rows.",
     ),
     _error(
         "prompt.not_a_list",
@@ -224,7 +225,8 @@ _TABLE = (
     _error(
         "prompt.last_role",
         "The last message is not one that the policy can answer.",
-        "End the prompt with a user or tool message; a reference answer belongs into reward_model.",
+        "End the prompt with a user or tool message: an answer that was begun is not continued. A reference "
+        "answer belongs into reward_model.",
     ),
     # Media
     _error(

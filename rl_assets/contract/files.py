@@ -1,6 +1,7 @@
 """Raw files: what is known of each, what its format is, and how to open it."""
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,7 @@ _FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
+_VALIDATION = re.compile(r"(?:^|[^a-z])(?:test|val|valid|validation|eval|dev)(?:[^a-z]|$)")
 PARQUET = b"PAR1"
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _CODECS = {".snappy", ".brotli", ".br", ".lz4", ".lzo", ".uncompressed"}
@@ -58,12 +60,28 @@ class RawManifest(BaseModel):
     Attributes:
         files: the files.
         passed_over: what else is in the folders that were named, in words.
+        named_for_validation: the training files of folders and globs that are for validation by their names.
     """
 
     model_config = ConfigDict(frozen=True)
 
     files: list[RawFile]
     passed_over: list[str] = []
+    named_for_validation: list[str] = []
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should look at: files that are not read, and those that may be of the other split."""
+        notes = []
+        if self.passed_over:
+            notes.append(f"not read, since they are no raw files: {', '.join(self.passed_over)}")
+        if self.named_for_validation:
+            notes.append(
+                "read for training, though by their names they are for validation or test: "
+                f"{', '.join(self.named_for_validation)}; data.val_files is the place for such files, and a "
+                "glob such as data/x/train* for the others"
+            )
+        return notes
 
     @property
     def rows(self) -> int:
@@ -79,6 +97,11 @@ class RawManifest(BaseModel):
 def content_digest(files: Iterable[tuple[str, Split, str]]) -> str:
     """Digest of raw files, each as path, split and digest of its bytes, in the order of a manifest."""
     return digest_json([list(file) for file in files])
+
+
+def named_for_validation(path: str) -> bool:
+    """Whether a file is for validation or test by its name, such as `test-00000-of-00001.parquet`."""
+    return _VALIDATION.search(path.rpartition("/")[2].lower()) is not None
 
 
 def is_url(path: str) -> bool:

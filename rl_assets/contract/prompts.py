@@ -1,5 +1,6 @@
 """Rules on the prompt: messages, roles, content."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rl_assets.contract.draft import Draft, Spot, has_null_key, without_null_keys
@@ -9,16 +10,18 @@ from rl_assets.contract.tools import check_calls
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _ANSWERABLE = frozenset({"user", "tool"})
+_NAMED_COLUMNS = 8
 _ROLES_TEXT = "system, developer, user, assistant or tool"
 
 
-def check_prompt(prompt: Any, draft: Draft) -> list[Any]:
+def check_prompt(row: Mapping[str, Any], draft: Draft) -> list[Any]:
     """The row's messages, healed; what is wrong with them goes to `draft`.
 
     Texts that may hold placeholders and all media parts are noted in `draft` for the media rules.
     """
+    prompt = row.get(draft.options.prompt_key)
     if prompt is None:
-        draft.add("prompt.missing", "prompt", f"found nothing in the column `{draft.options.prompt_key}`")
+        draft.add("prompt.missing", "prompt", _instead_of_a_prompt(row, draft.options.prompt_key))
         return []
     if draft.options.prompt_format == "text":
         if type(prompt) is not str:
@@ -48,6 +51,14 @@ def check_prompt(prompt: Any, draft: Draft) -> list[Any]:
             messages[index] = healed
     _check_order(messages, draft)
     return messages
+
+
+def _instead_of_a_prompt(row: Mapping[str, Any], key: str) -> str:
+    """What a row without a prompt has: it shows a column of another name, and a file that holds no rows."""
+    columns = [name for name, value in row.items() if value is not None]
+    named = ", ".join(quote(name) for name in columns[:_NAMED_COLUMNS])
+    more = f" and {len(columns) - _NAMED_COLUMNS} more" if len(columns) > _NAMED_COLUMNS else ""
+    return f"found nothing in the column `{key}`; the row has {named or 'no column that is filled'}{more}"
 
 
 def _from_text(prompt: Any, draft: Draft) -> list[Any] | None:

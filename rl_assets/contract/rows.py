@@ -58,7 +58,7 @@ def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft
     Returns:
         The row ready for the table; None where it has an error.
     """
-    messages = check_prompt(row.get(draft.options.prompt_key), draft)
+    messages = check_prompt(row, draft)
     source = check_data_source(row.get(draft.options.reward_fn_key), draft)
     model = check_reward_model(row.get("reward_model"), source, draft)
     info = check_extra_info(row.get("extra_info"), index, draft)

@@ -5,7 +5,15 @@ from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
-from rl_assets.contract.files import PARQUET, RawFile, RawManifest, Split, format_of, open_raw
+from rl_assets.contract.files import (
+    PARQUET,
+    RawFile,
+    RawManifest,
+    Split,
+    format_of,
+    named_for_validation,
+    open_raw,
+)
 from rl_assets.contract.find import EXPECTED, find_files
 from rl_assets.contract.reading import count_rows
 from rl_assets.errors import InputError, first_line
@@ -35,7 +43,13 @@ def scan_files(
     """
     found, passed_over = find_files(train_files, val_files, root=root, follow_links=follow_links)
     files = [_scan(path, split, root, f"data.{split}_files") for split, path in found]
-    manifest = RawManifest(files=files, passed_over=passed_over)
+    listed = {train_files} if isinstance(train_files, str) else set(train_files)
+    doubtful = [path for split, path in found if split == "train" and named_for_validation(path)]
+    manifest = RawManifest(
+        files=files,
+        passed_over=passed_over,
+        named_for_validation=[path for path in doubtful if path not in listed],
+    )
     if not manifest.rows:
         raise InputError(
             file=", ".join(file.path for file in files[:5]) or None,

@@ -161,7 +161,8 @@ class PromptRenderer:
                 field="chat_template",
                 found="none",
                 expected="a chat template beside the tokenizer",
-                remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder.",
+                remedy="Use an instruction-tuned policy, or add chat_template.jinja to its folder; a policy "
+                "of the hub needs a folder for that (`hf download NAME --local-dir FOLDER`).",
             )
         require_template(path, tokenizer, kwargs)
         check_kwargs(kwargs, template_variables(tokenizer, kwargs))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 from rl_assets.assets.dataset import Dataset
 from rl_assets.cli import app
 from rl_assets.contract import CODES
+from rl_assets.errors import InputError
+from rl_assets.rollout.fingerprint import policy_files
 from tests.build import TRAIN, VAL, problem
 from tests.contract.rows import row, said, write_jsonl
 from tests.project import attributes, make_project, run, write_defs
@@ -223,6 +226,37 @@ def checked(
     write_defs(project, attributes(data={"train_files": "data/toy/train.jsonl"}, reward=reward, **blocks))
     done = run(project, "rl-assets", "check", "--dataset", "toy", "--format", "json")
     return done.returncode, json.loads(done.stdout[done.stdout.index("{\n") :])
+
+
+@pytest.mark.parametrize("part", ["", "huggingface"])
+def test_a_folder_that_holds_no_policy_is_refused_as_the_graph_refuses_it(
+    tmp_path: Path, policy: Path, part: str
+) -> None:
+    """What a trainer saves: weights in parts, and config and tokenizer beside them."""
+    actor = tmp_path / "global_step_1/actor"
+    shutil.copytree(policy, actor / "huggingface", ignore=shutil.ignore_patterns("*.safetensors"))
+    (actor / "model_world_size_2_rank_0.pt").write_bytes(b"")
+    project = make_project(tmp_path / "project", policy={"path": str(actor / part)})
+    done = run(project, "rl-assets", "check", "--dataset", "toy")
+    with pytest.raises(InputError) as refused:
+        policy_files(actor / part)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (2, f"error: {refused.value}")
+
+
+def test_a_download_shows_what_is_not_read_and_what_may_be_of_the_other_split(folder: Path) -> None:
+    (folder / "set").mkdir()
+    write_jsonl(folder / "set/train.jsonl", [row()])
+    write_jsonl(folder / "set/test.jsonl", [said("Hi")])
+    (folder / "set/dataset_infos.json").write_text("{}")
+    status, output = call("check", "set")
+    assert status == 0
+    assert "Not read, since they are no raw files: set/dataset_infos.json." in output
+    assert (
+        "Read for training, though by their names they are for validation or test: set/test.jsonl;" in output
+    )
+    report = json.loads(call("check", "set", "--format", "json")[1])
+    assert report["not_read"] == ["set/dataset_infos.json"]
+    assert report["named_for_validation"] == ["set/test.jsonl"]
 
 
 def test_right_answers_of_a_dataset_are_scored(tmp_path: Path) -> None:

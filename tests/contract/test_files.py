@@ -226,6 +226,28 @@ def test_a_compression_is_known_by_its_bytes(tmp_path: Path) -> None:
         scan_files("torn.jsonl.gz", root=tmp_path)
 
 
+@pytest.mark.parametrize("setting", ["set", "set/**/*.jsonl", ["set/train-0.jsonl", "set"]])
+def test_validation_files_that_a_folder_or_glob_takes_for_training_are_named(
+    tmp_path: Path, setting: str | list[str]
+) -> None:
+    names = ["train-0.jsonl", "test-0.jsonl", "latest.jsonl", "contest.jsonl", "deep/my_Validation.jsonl"]
+    for name in names:
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        write_jsonl(tmp_path / "set" / name, [row()])
+    manifest = scan_files(setting, root=tmp_path)
+    assert manifest.rows == len(names)
+    assert manifest.named_for_validation == ["set/deep/my_Validation.jsonl", "set/test-0.jsonl"]
+    (note,) = manifest.notes
+    assert "set/test-0.jsonl" in note
+    assert "data.val_files" in note
+
+
+def test_a_file_that_is_named_itself_is_meant(tmp_path: Path) -> None:
+    for name in ("test.jsonl", "val.jsonl"):
+        write_jsonl(tmp_path / name, [said(name)])
+    assert scan_files(["test.jsonl"], ["*.jsonl"], root=tmp_path).notes == []
+
+
 def test_what_a_folder_holds_besides_raw_files_is_named_once(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()

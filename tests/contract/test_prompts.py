@@ -72,6 +72,24 @@ def test_prompts_that_are_refused(tmp_path: Path, prompt: object, error: tuple[s
     assert errors(judge(tmp_path, row(prompt=prompt))) == [error]
 
 
+@pytest.mark.parametrize(
+    ("given", "has"),
+    [
+        ({"file_name": "a.png", "text": "Hi", "prompt": None}, 'the row has "file_name", "text"'),
+        ({str(number): 1 for number in range(10)}, '"6", "7" and 2 more'),
+        ({}, "the row has no column that is filled"),
+    ],
+)
+def test_a_row_without_a_prompt_is_named_by_what_it_has(
+    tmp_path: Path, given: dict[str, object], has: str
+) -> None:
+    """A file of a download that holds no rows, and another name of the column, are seen by it."""
+    (record,) = judge(tmp_path, given).rejected.rows()
+    assert record["code"] == "prompt.missing"
+    assert record["message"].startswith("found nothing in the column `prompt`; ")
+    assert record["message"].endswith(has)
+
+
 def test_every_error_of_a_row_is_reported_the_gravest_first(tmp_path: Path) -> None:
     broken = row(
         prompt=[
