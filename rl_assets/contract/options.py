@@ -40,13 +40,16 @@ CARRIED_COLUMNS = frozenset(
 )
 RESERVED_PREFIX = "user_"
 
-# How rendered prompts begin: ChatML, Llama 3, Llama 2 and Mistral, Gemma, Phi and GLM, DeepSeek.
+# How rendered prompts begin: ChatML, gpt-oss, Llama 3 and 4, Granite, Command, Phi, GLM and Kimi, DeepSeek,
+# Llama 2 and Mistral, Gemma.
 RENDERED = re.compile(
-    r"\s*(?:<\|im_start\|>(?:system|user|developer)|<\|begin_of_text\|>|<\|start_header_id\|>"
-    r"|(?:<s>\s*)?\[INST\]|(?:<bos>)?<start_of_turn>|<\|(?:system|user)\|>|<｜begin▁of▁sentence｜>|\[gMASK\])"
+    r"\s*(?:<\|(?:im_start|start)\|>(?:system|user|developer)"
+    r"|<\|(?:begin_of_text|start_header_id|header_start|start_of_role|START_OF_TURN_TOKEN)\|>"
+    r"|<\|(?:im_)?(?:system|user)\|>|<｜(?:begin▁of▁sentence|User)｜>"
+    r"|(?:<s>\s*)?\[(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\]|(?:<bos>)?<start_of_turn>|\[gMASK\])"
 )
-# Two letters, one pair of which is in every text that it matches.
-_RENDERED_STARTS = {"<|", "<s", "[I", "<b", "<｜", "[g"}
+# Letters, some of which are in every text that it matches.
+_RENDERED_STARTS = {"<|", "<s", "[I", "[SYS", "[AVA", "<b", "<｜", "[g"}
 
 
 @dataclass(frozen=True, kw_only=True)

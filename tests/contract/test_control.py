@@ -57,6 +57,15 @@ def test_tags_that_are_text_stay_text(tmp_path: Path, text: str) -> None:
         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi",
         "<start_of_turn>user\nHi<end_of_turn>",
         "<|user|>\nHi\n<|assistant|>",
+        "<|begin_of_text|><|header_start|>user<|header_end|>\n\nHi<|eot|>",
+        "<|header_start|>user<|header_end|>\n\nHi<|eot|>",
+        "[SYSTEM_PROMPT]Be kind.[/SYSTEM_PROMPT][INST]Hi[/INST]",
+        "<s>[AVAILABLE_TOOLS][][/AVAILABLE_TOOLS][INST]Hi[/INST]",
+        "<｜User｜>Hi<｜Assistant｜>",
+        "<|im_user|>user<|im_middle|>Hi<|im_end|>",
+        "<|start_of_role|>user<|end_of_role|>Hi<|end_of_text|>",
+        "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|>",
+        "<|start|>user<|message|>Hi<|end|><|start|>assistant",
     ],
 )
 def test_a_prompt_that_is_rendered_already_is_named_whatever_the_policy(tmp_path: Path, text: str) -> None:
