@@ -56,10 +56,6 @@ _on_scoring = partial(Code, stage="score", severity="warning")
 _warning = partial(Code, stage="contract", severity="warning", adjustable=True)
 
 _MAKE_IT_TEXT = 'Store it as text or a number (pandas: `df["x"] = df["x"].astype(str)`), or drop the column.'
-_USE_AN_ID = (
-    "Give text without `_`, or rename the column, such as to `id`: it is carried along, and a uid is made "
-    "from the content."
-)
 
 _TABLE = (
     # Reading
@@ -307,10 +303,10 @@ _TABLE = (
     _error(
         "data_source.unknown",
         "No built-in scorer knows this data_source, so its responses could not be scored.",
-        "Correct the name, name a scorer of your own in `reward.custom_reward_function`, or list the source "
-        "in `contract.known_data_sources` where its responses are scored elsewhere (for the linter: "
-        f"`--known-data-source`). Built-in scorers read {', '.join(KNOWN_SOURCES)} and names that begin with "
-        f"{SOURCE_PREFIX}.",
+        "Correct the name if it is misspelled. If you score these rows with your own function, set "
+        "`reward.custom_reward_function`. If they are scored outside this project, add the name to "
+        "`contract.known_data_sources` (`rl-assets check FILES`: `--known-data-source`). Built-in scorers "
+        f"know {', '.join(KNOWN_SOURCES)}, and every name that begins with {SOURCE_PREFIX}.",
         adjustable=True,
     ),
     _error(
@@ -374,12 +370,14 @@ _TABLE = (
     _error(
         "uid.invalid",
         "A uid of the dataset's own is not usable: uids are text of 1 to 255 characters without `_`.",
-        _USE_AN_ID,
+        "Use text without `_`. Or rename the column, for example to `id`: its values are kept, and each row "
+        "gets a uid made from its content.",
     ),
     _error(
         "uid.duplicate",
-        "A uid of the dataset's own stands on more than one row; responses would be grouped together.",
-        _USE_AN_ID,
+        "Several rows of the dataset have the same uid; their responses would be scored as one group.",
+        "Give each row a uid of its own. Or rename the column, for example to `id`: its values are kept, and "
+        "each row gets a uid made from its content.",
     ),
     # Render
     _on_rendering(
