@@ -111,15 +111,17 @@ class TestBrokenRows:
     def test_the_contract_accepts_the_good_rows_and_rejects_the_others(self, tmp_path: Path) -> None:
         train = [f"needs_care/{name}" for name in ("train.parquet", "train-parts.parquet", "train.jsonl")]
         manifest = scan_files(train, "needs_care/val.jsonl", root=DATA)
-        result = apply_contract(manifest, ContractOptions(), root=DATA, folder=tmp_path)
+        options = ContractOptions(control_tokens=("<|im_start|>", "<|im_end|>"))
+        result = apply_contract(manifest, options, root=DATA, folder=tmp_path)
         notes = [json.loads(row["extra_info"])["note"] for row in result.accepted.rows(["extra_info"])]
         good = [note for note in notes if note.startswith("a good row")]
         # These pass the contract: they are refused later, or only remarked on.
         later = [note for note in notes if re.search("this policy|200 tokens|legal", note)]
         assert len(good) + len(later) == len(notes)
         assert len(good) == text_count(DATA / "needs_care", '"a good row') >= 12
-        assert len(later) == 4 + 1 + 2 + 2
-        assert sum(result.by_code.values()) >= result.rejected_rows >= 35
+        assert len(later) == 4 + 1 + 2 + 2 + 2
+        assert sum(result.by_code.values()) >= result.rejected_rows >= 36
+        assert result.by_code["prompt.control_token"] == 1
         assert result.warnings["row.shared_with_train"] == 1
         assert result.healed["null_keys_dropped"] > 0
 
