@@ -4,13 +4,13 @@ PORT ?= 3000
 BIN := .venv/bin
 POLICY := data/policies/SmolLM2-135M-Instruct
 
-.PHONY: setup run ui test lint format bench bench-gpu
+.PHONY: setup run ui test test-one lint format bench bench-gpu lock clean
 
 setup: .venv/.ready $(POLICY)/config.json
 
-.venv/.ready: pyproject.toml
+.venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 $(POLICY)/config.json: | .venv/.ready
@@ -27,6 +27,10 @@ ui: setup
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# One test or file: `make test-one T=tests/test_trace.py`.
+test-one: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(T)
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -41,3 +45,15 @@ bench: setup
 
 bench-gpu: setup
 	$(BIN)/python -m benchmarks.book --gpu
+
+# The newest versions that pyproject.toml allows, in an environment of their own; run the tests with them.
+lock:
+	rm -rf .cache/lock
+	$(PYTHON) -m venv .cache/lock
+	.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	(head -n 1 constraints.txt; .cache/lock/bin/python -m pip freeze --exclude-editable) > .cache/constraints.txt
+	mv .cache/constraints.txt constraints.txt
+
+# The environment and the caches of the tools; assets, run history and policies stay.
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -21,7 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.process import call
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
 from tests.verl_wheel import ROOT
 
 _CHUNK = 10_000

@@ -30,10 +30,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import contract as contract_benchmark
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
-from rl_assets.contract.jsontext import decode
-from rl_assets.prompts import LengthResult, PromptRenderer, filter_by_length
-from rl_assets.store import Table
+from rl_assets.base.jsontext import decode
+from rl_assets.base.tables import Table
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.prompts.length import LengthResult, filter_by_length
+from rl_assets.prompts.render import PromptRenderer
 from tests.verl_wheel import ROOT, verl_site
 
 LIMIT = 128

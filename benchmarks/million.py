@@ -32,14 +32,16 @@ Stages = dict[str, dict[str, float]]
 
 def scan(folder: Path, kind: str) -> None:
     """The manifest of the raw file."""
-    from rl_assets.contract import scan_files
+    from rl_assets.contract.files.scan import scan_files
 
     (folder / "manifest.json").write_text(scan_files(f"rows.{kind}", root=folder).model_dump_json())
 
 
 def contract(folder: Path, kind: str) -> None:
     """The raw file to the table of accepted rows."""
-    from rl_assets.contract import ContractOptions, RawManifest, apply_contract
+    from rl_assets.contract.files.manifest import RawManifest
+    from rl_assets.contract.gate import apply_contract
+    from rl_assets.contract.rules.options import ContractOptions
 
     manifest = RawManifest.model_validate_json((folder / "manifest.json").read_bytes())
     result = apply_contract(manifest, ContractOptions(), root=folder, folder=folder)
@@ -48,8 +50,9 @@ def contract(folder: Path, kind: str) -> None:
 
 def length(folder: Path, kind: str) -> None:
     """The accepted rows to those that fit, with their token ids."""
-    from rl_assets.prompts import PromptRenderer, filter_by_length
-    from rl_assets.store import Table
+    from rl_assets.base.tables import Table
+    from rl_assets.prompts.length import filter_by_length
+    from rl_assets.prompts.render import PromptRenderer
 
     accepted = Table(folder / "field_contract.parquet")
     renderer = PromptRenderer.load(POLICY)
@@ -59,10 +62,10 @@ def length(folder: Path, kind: str) -> None:
 
 def shards(folder: Path, kind: str) -> None:
     """The rows that fit to collated shards."""
-    from rl_assets.protocol import MediaStore
+    from rl_assets.base.tables import Table
+    from rl_assets.media.store import MediaStore
     from rl_assets.protocol.sharding import ShardBudget, shard_rows
-    from rl_assets.spec import ShardSpec
-    from rl_assets.store import Table
+    from rl_assets.spec.rollout import ShardSpec
 
     budget = ShardSpec()
     shard_rows(

@@ -56,8 +56,8 @@ def _with_a_change(source: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]
 
 def build(folder: Path, rolled_out: int) -> dict[str, float]:
     """Run the graph of the project in `folder` in this process: seconds, and what was done."""
-    from rl_assets.assets.dataset import Dataset
-    from rl_assets.spec import DataToRolloutSpec
+    from rl_assets.graph.dataset import GraphDataset
+    from rl_assets.spec.dataset import DataToRolloutSpec
 
     spec = DataToRolloutSpec.model_validate(
         {
@@ -74,7 +74,7 @@ def build(folder: Path, rolled_out: int) -> dict[str, float]:
     )
     (folder / "home").mkdir(exist_ok=True)
     with dg.DagsterInstance.local_temp(str(folder / "home")) as instance:
-        job = definitions(Dataset(spec, folder)).resolve_implicit_global_asset_job_def()
+        job = definitions(GraphDataset(spec, folder)).resolve_implicit_global_asset_job_def()
         start = time.perf_counter()
         result = job.execute_in_process(instance=instance)
         seconds = time.perf_counter() - start

@@ -31,8 +31,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_assets.protocol import DataProto
-from rl_assets.rollout import Policy, SamplingParams, generate_rollouts, load_policy
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.rollout.engine import generate_rollouts
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import Policy, load_policy
 
 ROOT = Path(__file__).parent.parent
 Run = Callable[[], int]

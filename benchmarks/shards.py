@@ -72,8 +72,8 @@ def measure(count: int, repeats: int) -> dict[str, dict[str, float]]:
 
 def compare(title: str, theirs: Any, repeats: int, folder: Path) -> dict[str, dict[str, float]]:
     """Store the same batch both ways, in turns; what `measure` returns."""
-    from rl_assets.protocol import read_shard, write_shard
-    from rl_assets.verl import from_verl
+    from rl_assets.protocol.shards import read_shard, write_shard
+    from rl_assets.protocol.verl import from_verl
 
     data, count = from_verl(theirs), len(theirs)
     folder.mkdir()

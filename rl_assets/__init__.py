@@ -7,14 +7,14 @@ inner packages (`contract`, `prompts`, `protocol`, `rollout`, `rewards`) does no
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_assets.component import DataToRollout
+    from rl_assets.graph.component import DataToRollout
 
 __all__ = ["DataToRollout"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "DataToRollout":
-        from rl_assets.component import DataToRollout
+        from rl_assets.graph.component import DataToRollout
 
         return DataToRollout
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,10 +15,10 @@ _PACKAGE = Path(__file__).parent
 @dg.definitions
 def defs() -> dg.Definitions:
     """Every dataset under `rl_assets/defs`, the store of assets, and the executor."""
-    from rl_assets.executor import step_executor
-    from rl_assets.io_managers import StoreIOManager
-    from rl_assets.loading import load_project
-    from rl_assets.store import storage_root
+    from rl_assets.base.files import storage_root
+    from rl_assets.graph.executor import step_executor
+    from rl_assets.graph.io import StoreIOManager
+    from rl_assets.graph.loading import load_project
 
     return dg.Definitions.merge(
         load_project(_PACKAGE),

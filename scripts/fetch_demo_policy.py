@@ -19,8 +19,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from rl_assets.base.files import staging
 from rl_assets.errors import InputError
-from rl_assets.store import staging
 
 POLICY = "SmolLM2-135M-Instruct"
 DEFAULT_OUT = Path(__file__).resolve().parents[1] / "data" / "policies" / POLICY

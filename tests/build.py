@@ -7,12 +7,12 @@ from typing import Any
 
 import dagster as dg
 
-from rl_assets.assets import build_assets
-from rl_assets.assets.dataset import Dataset
-from rl_assets.checks import build_checks
-from rl_assets.io_managers import StoreIOManager
-from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import storage_root
+from rl_assets.base.files import storage_root
+from rl_assets.graph.assets import build_assets
+from rl_assets.graph.checks import build_checks
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.io import StoreIOManager
+from rl_assets.spec.dataset import DataToRolloutSpec
 
 POLICY = Path(__file__).parent.parent / "data/policies/SmolLM2-135M-Instruct"
 
@@ -56,7 +56,7 @@ def make_dataset(
     rollout: dict[str, Any] | None = None,
     policy: Path = POLICY,
     **attributes: Any,
-) -> Dataset:
+) -> GraphDataset:
     """A dataset `toy` in the project folder `root`, with its raw rows written to jsonl files."""
     block: dict[str, Any] = {"max_prompt_length": 96, "max_response_length": 8, **(data or {})}
     for split, rows in (("train", train), ("val", val)):
@@ -72,10 +72,10 @@ def make_dataset(
             **attributes,
         }
     )
-    return Dataset(spec, root)
+    return GraphDataset(spec, root)
 
 
-def definitions(dataset: Dataset) -> dg.Definitions:
+def definitions(dataset: GraphDataset) -> dg.Definitions:
     """The dataset's assets and checks on its own store."""
     return dg.Definitions(
         assets=build_assets(dataset),
@@ -86,7 +86,7 @@ def definitions(dataset: Dataset) -> dg.Definitions:
 
 
 def materialize(
-    dataset: Dataset, *assets: str, instance: dg.DagsterInstance | None = None
+    dataset: GraphDataset, *assets: str, instance: dg.DagsterInstance | None = None
 ) -> dg.ExecuteInProcessResult:
     """Materialise the named assets (all, where none is named) with their checks, for real."""
     job = definitions(dataset).resolve_implicit_global_asset_job_def()

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from rl_assets.assets.dataset import Dataset
+from rl_assets.graph.dataset import GraphDataset
 from tests.build import TRAIN, VAL, make_dataset, materialize
 from tests.small import save_small_policy
 
@@ -33,7 +33,7 @@ def small_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def toy_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dg.ExecuteInProcessResult]:
+def toy_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[GraphDataset, dg.ExecuteInProcessResult]:
     """A small dataset after one run of its whole graph; not to be changed."""
     dataset = make_dataset(
         tmp_path_factory.mktemp("project"),
@@ -47,8 +47,8 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dg.Execu
 
 
 @pytest.fixture
-def toy(toy_run: tuple[Dataset, dg.ExecuteInProcessResult], tmp_path: Path) -> Dataset:
+def toy(toy_run: tuple[GraphDataset, dg.ExecuteInProcessResult], tmp_path: Path) -> GraphDataset:
     """The same project in a folder of its own, to be changed."""
     dataset, _ = toy_run
     shutil.copytree(dataset.root, tmp_path / "project")
-    return Dataset(dataset.spec, tmp_path / "project")
+    return GraphDataset(dataset.spec, tmp_path / "project")

@@ -26,10 +26,10 @@ registry_modules = ["rl_assets"]
 DEFINITIONS = """
 from pathlib import Path
 import dagster as dg
-from rl_assets.executor import step_executor
-from rl_assets.io_managers import StoreIOManager
-from rl_assets.loading import load_project
-from rl_assets.store import storage_root
+from rl_assets.graph.executor import step_executor
+from rl_assets.graph.io import StoreIOManager
+from rl_assets.graph.loading import load_project
+from rl_assets.base.files import storage_root
 
 @dg.definitions
 def defs():

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from rl_assets.assets import ASSETS
-from rl_assets.store import Table, TableWriter
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.dataset.dataset import ASSETS
 from tests.server import dagster_server
 
 CHROMIUM = shutil.which("chromium")

@@ -5,21 +5,21 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.assets.columns import COLUMNS, column_metadata, find_column
-from rl_assets.assets.dataset import Dataset
-from rl_assets.contract import ROW_SCHEMA
-from rl_assets.contract.options import CARRIED_COLUMNS
-from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import Table
+from rl_assets.base.tables import Table
+from rl_assets.contract.rules.options import CARRIED_COLUMNS
+from rl_assets.contract.schema import ROW_SCHEMA
+from rl_assets.graph.columns import COLUMNS, column_metadata, find_column
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import definitions
 
-ToyRun = tuple[Dataset, dg.ExecuteInProcessResult]
+ToyRun = tuple[GraphDataset, dg.ExecuteInProcessResult]
 SHARDED = ("proto_shards", "rollouts")
 OWN = {"reward_scores": {"acc", "lenient_acc", "pred"}}
 """What the toy dataset's scorer returns beside the score: the columns that only a pattern names."""
 
 
-def stored_columns(dataset: Dataset, asset: str) -> set[str]:
+def stored_columns(dataset: GraphDataset, asset: str) -> set[str]:
     """The columns that the asset stored, whatever form it has."""
     if asset == "raw_files":
         return {name for file in dataset.raw_manifest().files for name in file.model_dump()}
@@ -89,7 +89,7 @@ def test_columns_of_the_raw_files_have_the_names_that_the_yaml_gives_them(toy_ru
     dataset, _ = toy_run
     values = dataset.spec.model_dump()
     values["data"] |= {"prompt_key": "question", "reward_fn_key": "source"}
-    renamed = Dataset(DataToRolloutSpec.model_validate(values), dataset.root)
+    renamed = GraphDataset(DataToRolloutSpec.model_validate(values), dataset.root)
     shown = column_metadata(renamed, "field_contract", ROW_SCHEMA)
     deps = shown["dagster/column_lineage"].deps_by_column
     assert [dep.column_name for dep in deps["prompt"]] == ["question"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_assets.store import digest_file
+from rl_assets.base.digests import digest_file
 from tests.project import BIN, attributes, make_project, run, write_defs
 from tests.server import dagster_server
 

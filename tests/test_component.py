@@ -8,7 +8,7 @@ import pytest
 from dagster.components.testing.utils import create_defs_folder_sandbox
 
 from rl_assets import DataToRollout
-from rl_assets.assets.dataset import Dataset
+from rl_assets.graph.dataset import GraphDataset
 from tests.project import attributes
 
 CONTRACT = {"field_contract", "rejected_rows"}
@@ -147,7 +147,7 @@ def test_a_change_of_the_yaml_changes_the_code_version_of_what_reads_it(
 def test_a_policy_is_a_folder_or_a_hub_id(tmp_path: Path) -> None:
     def policy(path: str) -> Path | str:
         component, _ = load(policy={"path": path})
-        return Dataset(component.spec, tmp_path).policy
+        return GraphDataset(component.spec, tmp_path).policy
 
     (tmp_path / "models/tiny").mkdir(parents=True)
     assert policy("models/tiny") == tmp_path / "models/tiny"

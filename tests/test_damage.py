@@ -11,22 +11,18 @@ import dagster as dg
 import pytest
 from upath import UPath
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.unchanged import RECORD, UNCHANGED
-from rl_assets.assets.verify import Damage, verify
-from rl_assets.formats import UnreadableError
-from rl_assets.rewards.report import BuildReport
-from rl_assets.rollout import Journal
+from rl_assets.base.digests import digest_file
+from rl_assets.base.files import DAMAGED, damage_put_aside, put_aside, write_file
+from rl_assets.base.formats import UnreadableError
+from rl_assets.base.manifests import last_manifest
+from rl_assets.base.tables import Table
+from rl_assets.cli.verify_store import Damage, verify
+from rl_assets.dataset.records import RECORD
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.unchanged import UNCHANGED
+from rl_assets.rollout.journal import Journal
 from rl_assets.rollout.requests import Response
-from rl_assets.store import (
-    DAMAGED,
-    Table,
-    damage_put_aside,
-    digest_file,
-    last_manifest,
-    put_aside,
-    write_file,
-)
+from rl_assets.trainset.report import BuildReport
 from tests.build import failure, make_dataset, materialize, problem
 
 NESTED = b"[" * 200_000
@@ -50,7 +46,7 @@ STEP = {
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, small_policy: Path) -> Dataset:
+def built(tmp_path_factory: pytest.TempPathFactory, small_policy: Path) -> GraphDataset:
     """A dataset after one run; not to be changed."""
     root = tmp_path_factory.mktemp("project")
     dataset = make_dataset(root, [problem(n) for n in range(3)], policy=small_policy, rollout={"n": 1})
@@ -59,13 +55,13 @@ def built(tmp_path_factory: pytest.TempPathFactory, small_policy: Path) -> Datas
 
 
 @pytest.fixture
-def dataset(built: Dataset, tmp_path: Path) -> Dataset:
+def dataset(built: GraphDataset, tmp_path: Path) -> GraphDataset:
     """The same in a folder of its own, to be damaged."""
     shutil.copytree(built.root, tmp_path / "project", copy_function=shutil.copy2)
-    return Dataset(built.spec, tmp_path / "project")
+    return GraphDataset(built.spec, tmp_path / "project")
 
 
-def contents(dataset: Dataset) -> dict[str, str]:
+def contents(dataset: GraphDataset) -> dict[str, str]:
     """Digest of every file that an asset stands for, without notes of the build."""
     storage = Path(str(dataset.storage))
     return {
@@ -79,7 +75,7 @@ def contents(dataset: Dataset) -> dict[str, str]:
     }
 
 
-def file_of(dataset: Dataset, name: str) -> Path:
+def file_of(dataset: GraphDataset, name: str) -> Path:
     return Path(str(dataset.storage)) / name
 
 
@@ -128,7 +124,7 @@ def unchanged(result: dg.ExecuteInProcessResult) -> set[str]:
 
 
 @pytest.mark.parametrize("shift", range(2))
-def test_damaged_records_cost_their_steps_once(dataset: Dataset, shift: int) -> None:
+def test_damaged_records_cost_their_steps_once(dataset: GraphDataset, shift: int) -> None:
     before = contents(dataset)
     records = sorted(file_of(dataset, "").glob("*.build.json"))
     damage_each([*records, *sorted(file_of(dataset, "").glob("*.checks.json"))][shift:])
@@ -137,7 +133,7 @@ def test_damaged_records_cost_their_steps_once(dataset: Dataset, shift: int) -> 
     assert unchanged(materialize(dataset)) == {path.name.removesuffix(RECORD) for path in records}
 
 
-def test_metadata_that_this_dagster_cannot_read_cost_their_step_once(dataset: Dataset) -> None:
+def test_metadata_that_this_dagster_cannot_read_cost_their_step_once(dataset: GraphDataset) -> None:
     path = file_of(dataset, "length_filtered.build.json")
     text = path.read_text()
     newer = re.sub(r"\w+(?=MetadataEntryData)|\w+(?=MetadataValue)", "Hologram", text)
@@ -149,7 +145,7 @@ def test_metadata_that_this_dagster_cannot_read_cost_their_step_once(dataset: Da
 
 
 @pytest.mark.parametrize("shift", range(2))
-def test_damaged_tables_and_manifests_are_made_again(dataset: Dataset, shift: int) -> None:
+def test_damaged_tables_and_manifests_are_made_again(dataset: GraphDataset, shift: int) -> None:
     before = contents(dataset)
     del before["build_report.json"], before["build_report.md"]  # what they were is part of what they say
     files = [*(f"{name}.parquet" for name in TABLES), *(f"{name}.json" for name in MANIFESTS)]
@@ -171,7 +167,7 @@ def test_damaged_tables_and_manifests_are_made_again(dataset: Dataset, shift: in
     ],
 )
 def test_a_step_that_meets_damage_names_the_file_and_the_next_run_makes_it_again(
-    dataset: Dataset, asset: str, damage: Callable[[Path], object]
+    dataset: GraphDataset, asset: str, damage: Callable[[Path], object]
 ) -> None:
     """Also where size and time of the file are as they were, so that its own step cannot know."""
     before = contents(dataset)
@@ -191,7 +187,7 @@ def test_a_step_that_meets_damage_names_the_file_and_the_next_run_makes_it_again
     ("asset", "file"),
     [("proto_shards", "rows.parquet"), ("rollouts", "meta.json"), ("rollouts", "tensors.safetensors")],
 )
-def test_a_damaged_shard_is_made_again(dataset: Dataset, asset: str, file: str) -> None:
+def test_a_damaged_shard_is_made_again(dataset: GraphDataset, asset: str, file: str) -> None:
     before = contents(dataset)
     (shard,) = [path for path in file_of(dataset, asset).iterdir() if not path.name.startswith(".")]
     other_bytes(shard / file)
@@ -256,19 +252,19 @@ def test_an_error_of_the_disk_is_not_damage(tmp_path: Path) -> None:
 # --- verify ---------------------------------------------------------------------------------------------
 
 
-def damaged(dataset: Dataset) -> list[str]:
+def damaged(dataset: GraphDataset) -> list[str]:
     storage = dataset.storage
     return [path.relative_to(storage).as_posix() for asset in verify(dataset) for path, _ in asset.damaged]
 
 
-def test_an_intact_store_is_verified_whole(built: Dataset) -> None:
+def test_an_intact_store_is_verified_whole(built: GraphDataset) -> None:
     found = list(verify(built))
     assert [asset.damaged for asset in found] == [[]] * len(found)
     looked_at = sum(asset.files for asset in found)
     assert looked_at >= len(contents(built)) - 1  # but for the list of media files, which two assets share
 
 
-def test_every_file_whose_bytes_changed_is_named(dataset: Dataset) -> None:
+def test_every_file_whose_bytes_changed_is_named(dataset: GraphDataset) -> None:
     """Size and time say nothing; each file of the store is damaged in turn."""
     for name in contents(dataset):
         path = file_of(dataset, name)
@@ -283,7 +279,7 @@ def test_every_file_whose_bytes_changed_is_named(dataset: Dataset) -> None:
     assert damaged(dataset) == []
 
 
-def test_missing_files_and_records_are_named(dataset: Dataset) -> None:
+def test_missing_files_and_records_are_named(dataset: GraphDataset) -> None:
     file_of(dataset, "verl_dataset/train.parquet").unlink()
     file_of(dataset, "raw_files.build.json").write_bytes(NESTED)
     assert set(damaged(dataset)) == {"verl_dataset/train.parquet", "raw_files.build.json"}

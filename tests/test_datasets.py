@@ -5,10 +5,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from rl_assets.cli.tidy import find_garbage
+from rl_assets.cli.trace_row import find_row, trace_row
 from rl_assets.errors import InputError
-from rl_assets.gc import find_garbage
-from rl_assets.project import Datasets, load_datasets, project_root, run_history, stores
-from rl_assets.trace import find_row, trace_row
+from rl_assets.graph.history import run_history
+from rl_assets.graph.project import Datasets, load_datasets, project_root, stores
 from tests.checks.stores import bare_dataset, contract_row, put_contract
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ import yaml
 from compose_spec import PyCompose
 
 from deploy.fail_lost_runs import fail_lost_runs
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.postgres import PASSWORD, needs_postgres, postgres_server
 from tests.project import BIN, attributes
 

@@ -16,13 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
-from rl_assets.assets.dataset import Dataset
+from rl_assets.base.files import put_aside, write_file
+from rl_assets.cli.tidy import delete, find_garbage, require_no_run, unknown_folders
 from rl_assets.errors import InputError
-from rl_assets.gc import delete, find_garbage, require_no_run, unknown_folders
-from rl_assets.protocol import DataProto, MediaStore, ShardManifest, read_shard, write_shard
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.media.store import MediaStore
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import read_shard, write_shard
 from rl_assets.rollout.journal import Journal
 from rl_assets.rollout.requests import Response
-from rl_assets.store import put_aside, write_file
 from tests.build import TRAIN, failed, materialize, problem, write_jsonl
 from tests.checks.stores import bare_dataset
 
@@ -32,7 +35,7 @@ STORES = ("local", "memory")
 @pytest.fixture(params=STORES)
 def dataset(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Dataset]:
+) -> Iterator[GraphDataset]:
     """A dataset whose store is a local folder, or an object store."""
     if request.param == "memory":
         monkeypatch.setenv("RL_ASSETS_STORAGE", f"memory://{tmp_path.name}")
@@ -42,7 +45,7 @@ def dataset(
         dataset.storage.fs.rm(dataset.storage.path, recursive=True)
 
 
-def batch(*media: bytes, dataset: Dataset) -> DataProto:
+def batch(*media: bytes, dataset: GraphDataset) -> DataProto:
     """A batch with a row for every medium."""
     store = MediaStore(dataset.storage / "media")
     rows = np.empty(len(media), dtype=object)
@@ -50,7 +53,7 @@ def batch(*media: bytes, dataset: Dataset) -> DataProto:
     return DataProto.from_single_dict({"multi_modal_data": rows})
 
 
-def build(dataset: Dataset, shards: dict[str, list[bytes]], policy: str = "p1") -> None:
+def build(dataset: GraphDataset, shards: dict[str, list[bytes]], policy: str = "p1") -> None:
     """What a run leaves: shards of both stages, their media, a journal, and the manifests last."""
     for name in ("proto_shards", "rollouts"):
         refs = [
@@ -61,7 +64,7 @@ def build(dataset: Dataset, shards: dict[str, list[bytes]], policy: str = "p1") 
         write_file(dataset.storage / f"{name}.json", manifest.model_dump_json().encode())
 
 
-def readable(dataset: Dataset) -> set[bytes]:
+def readable(dataset: GraphDataset) -> set[bytes]:
     """The media of all live shards, read through their references; every digest is verified."""
     store = MediaStore(dataset.storage / "media")
     return {
@@ -72,18 +75,18 @@ def readable(dataset: Dataset) -> set[bytes]:
     }
 
 
-def files(dataset: Dataset) -> set[str]:
+def files(dataset: GraphDataset) -> set[str]:
     found = (path for path in dataset.storage.rglob("*") if not path.is_dir())
     return {path.relative_to(dataset.storage).as_posix() for path in found}
 
 
-def tidy(dataset: Dataset) -> list[str]:
+def tidy(dataset: GraphDataset) -> list[str]:
     garbage = find_garbage(dataset)
     delete(dataset, garbage)
     return sorted(item.kind for item in garbage)
 
 
-def test_what_an_older_build_left_goes(dataset: Dataset) -> None:
+def test_what_an_older_build_left_goes(dataset: GraphDataset) -> None:
     build(dataset, {"train-0": [b"a", b"b"], "train-1": [b"c"]})
     before = files(dataset)
     build(dataset, {"train-0": [b"a", b"x"], "train-1": [b"c"]})
@@ -93,7 +96,7 @@ def test_what_an_older_build_left_goes(dataset: Dataset) -> None:
     assert tidy(dataset) == []
 
 
-def test_the_size_is_that_of_the_files(dataset: Dataset) -> None:
+def test_the_size_is_that_of_the_files(dataset: GraphDataset) -> None:
     build(dataset, {"train-0": [b"a" * 1000]})
     build(dataset, {"train-0": [b"b"]})
     sizes = {item.kind: item.bytes for item in find_garbage(dataset)}
@@ -161,7 +164,7 @@ def test_the_folder_of_a_living_process_stays_and_that_of_a_killed_one_goes(tmp_
     work = f"""
 import sys, time
 from upath import UPath
-from rl_assets.store import staging
+from rl_assets.base.files import staging
 with staging(UPath({str(dataset.storage)!r})) as folder:
     (folder / "half").write_text("written so far")
     print(folder, flush=True)
@@ -195,12 +198,12 @@ def test_what_was_put_aside_goes(tmp_path: Path) -> None:
     assert tidy(dataset) == ["damaged file"]
 
 
-def test_without_a_manifest_nothing_is_garbage(dataset: Dataset) -> None:
+def test_without_a_manifest_nothing_is_garbage(dataset: GraphDataset) -> None:
     write_shard(dataset.storage / "proto_shards", "train-0", batch(b"a", dataset=dataset))
     assert find_garbage(dataset) == []
 
 
-def test_the_graph_stays_whole_and_fresh(toy: Dataset) -> None:
+def test_the_graph_stays_whole_and_fresh(toy: GraphDataset) -> None:
     rows = [*TRAIN]
     rows[0] = problem(70)
     write_jsonl(toy.root / "data/toy/train.jsonl", rows)

@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.assets import ASSETS
-from rl_assets.assets.dataset import Dataset
-from rl_assets.checks.rules import THEMES
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.dataset.dataset import ASSETS
+from rl_assets.graph.checks.rules import THEMES
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import (
     BROKEN,
     IN_PARTS,
@@ -30,15 +30,15 @@ from tests.build import (
 )
 
 LOOSE = {"reject_rate": {"max": 0.5}}
-ToyRun = tuple[Dataset, dg.ExecuteInProcessResult]
+ToyRun = tuple[GraphDataset, dg.ExecuteInProcessResult]
 
 
-def changed(dataset: Dataset, **blocks: dict[str, Any]) -> Dataset:
+def changed(dataset: GraphDataset, **blocks: dict[str, Any]) -> GraphDataset:
     """The dataset with some keys of some blocks of its YAML changed."""
     values = dataset.spec.model_dump()
     for block, changes in blocks.items():
         values[block].update(changes)
-    return Dataset(DataToRolloutSpec.model_validate(values), dataset.root)
+    return GraphDataset(DataToRolloutSpec.model_validate(values), dataset.root)
 
 
 def generated(result: dg.ExecuteInProcessResult) -> int:
@@ -131,7 +131,7 @@ def test_validation_prompts_are_answered_greedily_and_train_prompts_are_sampled(
 
 
 def test_a_rebuild_without_a_change_generates_nothing_and_keeps_every_data_version(
-    toy_run: ToyRun, toy: Dataset
+    toy_run: ToyRun, toy: GraphDataset
 ) -> None:
     _, first = toy_run
     again = materialize(toy)
@@ -139,7 +139,7 @@ def test_a_rebuild_without_a_change_generates_nothing_and_keeps_every_data_versi
     assert versions(again) == versions(first)
 
 
-def test_one_changed_row_rolls_out_only_its_shard(toy_run: ToyRun, toy: Dataset) -> None:
+def test_one_changed_row_rolls_out_only_its_shard(toy_run: ToyRun, toy: GraphDataset) -> None:
     rows = [*TRAIN]
     rows[0] = problem(70)
     write_jsonl(toy.root / "data/toy/train.jsonl", rows)
@@ -154,11 +154,11 @@ def test_one_changed_row_rolls_out_only_its_shard(toy_run: ToyRun, toy: Dataset)
     assert 0 < generated(result) <= 2 * sum(ref.rows for ref in touched)
 
 
-def test_other_sampling_parameters_roll_out_again(toy: Dataset) -> None:
+def test_other_sampling_parameters_roll_out_again(toy: GraphDataset) -> None:
     assert generated(materialize(changed(toy, rollout={"seed": 1}), "rollouts")) == 10
 
 
-def test_other_template_arguments_stop_a_rollout_of_old_prompts(toy: Dataset) -> None:
+def test_other_template_arguments_stop_a_rollout_of_old_prompts(toy: GraphDataset) -> None:
     same = {"chat_template": (toy.root / toy.spec.policy.path / "chat_template.jinja").read_text()}
     other = changed(toy, data={"apply_chat_template_kwargs": same}, rollout={"temperature": 0.9})
     result = materialize(other, "rollouts")
@@ -166,7 +166,7 @@ def test_other_template_arguments_stop_a_rollout_of_old_prompts(toy: Dataset) ->
     assert "rendered with another template kwargs" in failure(result)
 
 
-def test_too_many_rejects_stop_the_run_and_leave_the_contract(toy: Dataset) -> None:
+def test_too_many_rejects_stop_the_run_and_leave_the_contract(toy: GraphDataset) -> None:
     write_jsonl(toy.root / "data/toy/train.jsonl", [*TRAIN, *[BROKEN] * 20])
     contract = toy.table("field_contract").digest
     result = materialize(toy)

@@ -6,9 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
-from rl_assets.contract import decode_row
-from rl_assets.contract.consistency import media_counts, segments
-from rl_assets.protocol import MediaStore, to_item
+from rl_assets.contract.schema import decode_row
+from rl_assets.media.placeholders import media_counts, segments
+from rl_assets.media.store import MediaStore
+from rl_assets.protocol.item import to_item
 from tests.build import evaluations, failed, make_dataset, materialize, problem
 from tests.contract.rows import accepted, codes, errors, judge, parts, png, said
 

@@ -13,14 +13,15 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from rl_assets.assets import build_assets
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.provenance import git_commit
-from rl_assets.assets.unchanged import UNCHANGED, read_record
-from rl_assets.io_managers import StoreIOManager
+from rl_assets.base.files import storage_root
+from rl_assets.dataset.records import read_record
+from rl_assets.graph.assets import build_assets
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.io import StoreIOManager
+from rl_assets.graph.provenance import git_commit
+from rl_assets.graph.unchanged import UNCHANGED
 from rl_assets.protocol import sharding
-from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import storage_root
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import BROKEN, LONG, VAL, failure, make_dataset, problem, write_jsonl
 from tests.small import WITH_TOOLS, save_small_policy
 
@@ -39,19 +40,19 @@ EVERYTHING = {*SOURCES, "raw_files", *CONTRACT, *GATE, "proto_shards", "rollouts
 # The responses come out the same, so their scores are not computed again.
 SAME_RESPONSES = BELOW_ROLLOUTS - {"reward_scores"}
 
-Change = Callable[[Dataset], Dataset]
+Change = Callable[[GraphDataset], GraphDataset]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _without_checks() -> Iterator[None]:
     """Checks, and when they are evaluated again, have tests of their own; here they only take time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rl_assets.checks.gate.require_passed", lambda dataset, assets: None)
+        patch.setattr("rl_assets.graph.checks.gate.require_passed", lambda dataset, assets: None)
         yield
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def built(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
     """A dataset with tools and a reward function of its own, after one run; not to be changed."""
     root = tmp_path_factory.mktemp("project")
     policy = save_small_policy(root / "policy", template=WITH_TOOLS)
@@ -72,14 +73,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture
-def dataset(built: Dataset, tmp_path: Path) -> Dataset:
+def dataset(built: GraphDataset, tmp_path: Path) -> GraphDataset:
     """The same in a folder of its own, to be changed."""
     shutil.copytree(built.root, tmp_path / "project")
     return dataclasses.replace(built, root=tmp_path / "project")
 
 
 def rebuild(
-    dataset: Dataset, *assets: str, instance: dg.DagsterInstance | None = None
+    dataset: GraphDataset, *assets: str, instance: dg.DagsterInstance | None = None
 ) -> dg.ExecuteInProcessResult:
     """Run the graph (or the named assets), without its checks."""
     return dg.materialize(
@@ -108,7 +109,7 @@ def recomputed(result: dg.ExecuteInProcessResult) -> set[str]:
 def says(**blocks: Any) -> Change:
     """A change of the YAML: keys within blocks, or whole values."""
 
-    def change(dataset: Dataset) -> Dataset:
+    def change(dataset: GraphDataset) -> GraphDataset:
         values = dataset.spec.model_dump()
         for name, value in blocks.items():
             values[name] = {**values[name], **value} if isinstance(value, dict) else value
@@ -120,7 +121,7 @@ def says(**blocks: Any) -> Change:
 def writes(edit: Callable[[Path], object]) -> Change:
     """A change of files below the project's folder."""
 
-    def change(dataset: Dataset) -> Dataset:
+    def change(dataset: GraphDataset) -> GraphDataset:
         edit(dataset.root)
         return dataset
 
@@ -145,7 +146,7 @@ def edit_tokenizer(root: Path) -> None:
     path.write_text(json.dumps(tokenizer))
 
 
-def move_policy(dataset: Dataset) -> Dataset:
+def move_policy(dataset: GraphDataset) -> GraphDataset:
     shutil.move(dataset.root / "policy", dataset.root / "moved")
     return says(policy={"path": "moved"})(dataset)
 
@@ -217,12 +218,12 @@ MATRIX: dict[str, tuple[Change, set[str]]] = {
 
 
 @pytest.mark.parametrize("what", MATRIX)
-def test_a_change_recomputes_exactly_what_depends_on_it(dataset: Dataset, what: str) -> None:
+def test_a_change_recomputes_exactly_what_depends_on_it(dataset: GraphDataset, what: str) -> None:
     change, expected = MATRIX[what]
     assert recomputed(rebuild(change(dataset))) == expected
 
 
-def statuses(dataset: Dataset, instance: dg.DagsterInstance, status: StaleStatus) -> set[str]:
+def statuses(dataset: GraphDataset, instance: dg.DagsterInstance, status: StaleStatus) -> set[str]:
     """The assets that Dagster's UI shows with a status, by name."""
     graph = dg.Definitions(assets=build_assets(dataset)).resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
@@ -230,14 +231,14 @@ def statuses(dataset: Dataset, instance: dg.DagsterInstance, status: StaleStatus
 
 
 @pytest.fixture
-def watched(built: Dataset) -> dg.DagsterInstance:
+def watched(built: GraphDataset) -> dg.DagsterInstance:
     """An instance that has seen the dataset built."""
     instance = dg.DagsterInstance.ephemeral()
     rebuild(built, instance=instance)
     return instance
 
 
-def test_after_a_rebuild_nothing_is_stale(dataset: Dataset, watched: dg.DagsterInstance) -> None:
+def test_after_a_rebuild_nothing_is_stale(dataset: GraphDataset, watched: dg.DagsterInstance) -> None:
     assert statuses(dataset, watched, StaleStatus.FRESH) == EVERYTHING
     rebuild(dataset, instance=watched)
     assert statuses(dataset, watched, StaleStatus.FRESH) == EVERYTHING
@@ -263,7 +264,11 @@ def test_after_a_rebuild_nothing_is_stale(dataset: Dataset, watched: dg.DagsterI
     ids=["template", "policy", "tools", "reward function", "raw files"],
 )
 def test_a_changed_source_makes_stale_what_reads_it(
-    dataset: Dataset, watched: dg.DagsterInstance, edit: Callable[[Path], object], seen: str, stale: set[str]
+    dataset: GraphDataset,
+    watched: dg.DagsterInstance,
+    edit: Callable[[Path], object],
+    seen: str,
+    stale: set[str],
 ) -> None:
     edit(dataset.root)
     rebuild(dataset, seen, instance=watched)
@@ -271,7 +276,7 @@ def test_a_changed_source_makes_stale_what_reads_it(
 
 
 def test_a_changed_yaml_makes_stale_what_reads_it_until_the_rebuild(
-    dataset: Dataset, watched: dg.DagsterInstance
+    dataset: GraphDataset, watched: dg.DagsterInstance
 ) -> None:
     cooler = says(rollout={"temperature": 0.5})(dataset)
     assert statuses(cooler, watched, StaleStatus.STALE) == {"rollouts"}
@@ -280,7 +285,7 @@ def test_a_changed_yaml_makes_stale_what_reads_it_until_the_rebuild(
 
 
 def test_one_changed_row_touches_one_shard_and_is_answered_alone(
-    built: Dataset, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    built: GraphDataset, dataset: GraphDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collate, collated = sharding.collate_fn, list[int]()
     monkeypatch.setattr(sharding, "collate_fn", lambda rows: collated.append(len(rows)) or collate(rows))
@@ -313,7 +318,9 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_what_is_missing_or_damaged_is_made_again(built: Dataset, dataset: Dataset, what: str) -> None:
+def test_what_is_missing_or_damaged_is_made_again(
+    built: GraphDataset, dataset: GraphDataset, what: str
+) -> None:
     pattern, damage = DAMAGES[what]
     target = next(iter(sorted(Path(str(dataset.storage)).glob(pattern))))
     whole = (Path(str(built.storage)) / target.relative_to(str(dataset.storage))).read_bytes()
@@ -325,14 +332,14 @@ def test_what_is_missing_or_damaged_is_made_again(built: Dataset, dataset: Datas
     assert recomputed(rebuild(dataset)) == set()
 
 
-def test_a_step_that_fails_half_way_is_done_whole_the_next_time(dataset: Dataset) -> None:
+def test_a_step_that_fails_half_way_is_done_whole_the_next_time(dataset: GraphDataset) -> None:
     """It stored two of its tables before it found a prompt that is too long."""
     strict = says(data={"filter_overlong_prompts": False})(dataset)
     assert not rebuild(strict, *GATE).success
     assert recomputed(rebuild(dataset)) == GATE
 
 
-def test_a_lower_limit_stops_an_unchanged_contract_and_judges_no_row_again(dataset: Dataset) -> None:
+def test_a_lower_limit_stops_an_unchanged_contract_and_judges_no_row_again(dataset: GraphDataset) -> None:
     strict = says(checks={"reject_rate": {"max": 0.0}})(dataset)
     result = rebuild(strict)
     assert not result.success
@@ -361,7 +368,7 @@ def test_a_changed_medium_is_judged_again(tmp_path: Path) -> None:
     assert dataset.table("field_contract").num_rows == 2
 
 
-def test_every_materialisation_says_which_code_made_it(dataset: Dataset) -> None:
+def test_every_materialisation_says_which_code_made_it(dataset: GraphDataset) -> None:
     (dataset.root / "data/toy/train.jsonl").touch()
     shown = metadata(rebuild(dataset))
     codes = {spec.key.path[-1]: spec.code_version for part in build_assets(dataset) for spec in part.specs}

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from rl_assets.cli import app
 from rl_assets.cli.console import called
+from rl_assets.dataset.scaffold import DEFAULT_POLICY, Draft, draft_dataset, write_new, yaml_text
 from rl_assets.errors import InputError
-from rl_assets.scaffold import DEFAULT_POLICY, Draft, draft_dataset, write_new, yaml_text
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import problem, write_jsonl
 
 PYPROJECT = '[tool.dg.project]\nroot_module = "toy_project"\n'

@@ -12,9 +12,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 from upath import UPath
 
-from rl_assets.io_managers import StoreIOManager
-from rl_assets.protocol import ShardManifest, ShardRef
-from rl_assets.store import Table, TableWriter, staging
+from rl_assets.base.files import staging
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.graph.io import StoreIOManager
+from rl_assets.protocol.manifest import ShardManifest, ShardRef
 
 SCHEMA = pa.schema([("n", pa.int64())])
 MANIFEST = ShardManifest(shards=[ShardRef(name="a", path="a-1", digest="1" * 32, rows=3, bytes=9)])

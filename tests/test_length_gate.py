@@ -7,7 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.assets.dataset import Dataset
+from rl_assets.dataset.dataset import Dataset
+from rl_assets.graph.dataset import GraphDataset
 from rl_assets.protocol.manifest import ShardManifest
 from tests.build import LONG, POLICY, evaluations, failed, failure, make_dataset, materialize, problem
 from tests.prompts.families import GEMMA, WEATHER
@@ -23,7 +24,7 @@ def metadata(result: dg.ExecuteInProcessResult, asset: str = "length_filtered") 
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
-def up_to_the_gate(dataset: Dataset) -> dg.ExecuteInProcessResult:
+def up_to_the_gate(dataset: GraphDataset) -> dg.ExecuteInProcessResult:
     sources = ("tokenizer", "raw_files", "rejected_rows", "field_contract")
     return materialize(dataset, *sources, *GATE)
 
@@ -141,7 +142,9 @@ def test_a_policy_that_knows_no_tools_answers_rows_with_tools_where_the_yaml_say
 
 
 @pytest.mark.parametrize("part", ["tokenizer", "chat_template", "template_kwargs", "tools", "processor"])
-def test_a_rollout_of_prompts_of_another_stamp_stops_with_the_part_named(toy: Dataset, part: str) -> None:
+def test_a_rollout_of_prompts_of_another_stamp_stops_with_the_part_named(
+    toy: GraphDataset, part: str
+) -> None:
     manifest = toy.shard_manifest("proto_shards")
     other = ShardManifest(shards=manifest.shards, stamps={**manifest.stamps, part: "0" * 32})
     (toy.storage / "proto_shards.json").write_text(other.model_dump_json())

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from rl_assets.errors import InputError
-from rl_assets.loading import ProjectTree, load_project
-from rl_assets.project import load_datasets
+from rl_assets.graph.loading import ProjectTree, load_project
+from rl_assets.graph.project import load_datasets
 from tests.project import attributes, make_project, run, write_defs
 
 HEAD = "type: rl_assets.DataToRollout\nattributes:\n  dataset: bad\n"

@@ -14,12 +14,13 @@ import torch
 import transformers
 from PIL import Image
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.contract import decode_row
+from rl_assets.contract.schema import decode_row
 from rl_assets.errors import InputError
-from rl_assets.prompts import PromptRenderer
-from rl_assets.protocol import DataProto, MediaStore
-from rl_assets.verl import with_multi_modal_inputs
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.media.store import MediaStore
+from rl_assets.prompts.render import PromptRenderer
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.rollout.media import with_multi_modal_inputs
 from tests.build import evaluations, failed, failure, make_dataset, materialize, problem
 from tests.checks.stores import evaluate, problems
 from tests.checks.test_checks import reshard, rewrite
@@ -33,7 +34,7 @@ def asked(number: int, text: str, **columns: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dg.ExecuteInProcessResult]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[GraphDataset, dg.ExecuteInProcessResult]:
     """A dataset of text and image rows after one run of its whole graph, answered greedily."""
     root = tmp_path_factory.mktemp("project")
     policy = processors.save_policy("qwen2_5_vl", root / "policy")
@@ -82,10 +83,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dg.ExecuteIn
 
 
 @pytest.fixture
-def dataset(run: tuple[Dataset, dg.ExecuteInProcessResult], tmp_path: Path) -> Dataset:
+def dataset(run: tuple[GraphDataset, dg.ExecuteInProcessResult], tmp_path: Path) -> GraphDataset:
     """The same project in a folder of its own, to be changed."""
     shutil.copytree(run[0].root, tmp_path / "project")
-    return Dataset(run[0].spec, tmp_path / "project")
+    return GraphDataset(run[0].spec, tmp_path / "project")
 
 
 def test_a_patch_size_that_verls_rollouts_do_not_use_is_refused(tmp_path: Path) -> None:
@@ -99,12 +100,12 @@ def test_a_patch_size_that_verls_rollouts_do_not_use_is_refused(tmp_path: Path) 
         renderer(14)
 
 
-def rollouts(dataset: Dataset) -> DataProto:
+def rollouts(dataset: GraphDataset) -> DataProto:
     (shard,) = [data for _, data in dataset.shards("rollouts")]
     return shard
 
 
-def test_every_check_that_stops_a_run_passes(run: tuple[Dataset, dg.ExecuteInProcessResult]) -> None:
+def test_every_check_that_stops_a_run_passes(run: tuple[GraphDataset, dg.ExecuteInProcessResult]) -> None:
     _, result = run
     assert result.success, failure(result)
     stopping = {
@@ -115,7 +116,7 @@ def test_every_check_that_stops_a_run_passes(run: tuple[Dataset, dg.ExecuteInPro
 
 
 def test_the_training_set_has_every_medium_and_is_opened_whole(
-    run: tuple[Dataset, dg.ExecuteInProcessResult], dataset: Dataset
+    run: tuple[GraphDataset, dg.ExecuteInProcessResult], dataset: GraphDataset
 ) -> None:
     found = evaluate(dataset, "verl_dataset", "loads_whole")
     assert (found.passed, found.numbers) == (True, {"rows": 6, "opened": 5})
@@ -130,7 +131,7 @@ def test_the_training_set_has_every_medium_and_is_opened_whole(
     assert dropped.startswith("verl drops it: ")
 
 
-def test_every_row_arrives_or_has_its_reason(run: tuple[Dataset, dg.ExecuteInProcessResult]) -> None:
+def test_every_row_arrives_or_has_its_reason(run: tuple[GraphDataset, dg.ExecuteInProcessResult]) -> None:
     dataset, _ = run
     (refused,) = dataset.table("unrenderable_rows").rows()
     assert (refused["code"], refused["source_row"]) == ("render.media_unsupported", 4)
@@ -142,7 +143,7 @@ def test_every_row_arrives_or_has_its_reason(run: tuple[Dataset, dg.ExecuteInPro
 
 
 def test_greedy_responses_are_those_of_generate_on_the_same_media(
-    run: tuple[Dataset, dg.ExecuteInProcessResult],
+    run: tuple[GraphDataset, dg.ExecuteInProcessResult],
 ) -> None:
     """Text and images go through transformers alone: its processor, and `generate`."""
     dataset, _ = run
@@ -201,7 +202,7 @@ def test_greedy_responses_are_those_of_generate_on_the_same_media(
     assert compared == 5
 
 
-def test_shards_refer_to_media_and_hold_none(run: tuple[Dataset, dg.ExecuteInProcessResult]) -> None:
+def test_shards_refer_to_media_and_hold_none(run: tuple[GraphDataset, dg.ExecuteInProcessResult]) -> None:
     dataset, _ = run
     ((_, prompts),) = dataset.shards("proto_shards")
     data = rollouts(dataset)
@@ -215,7 +216,7 @@ def test_shards_refer_to_media_and_hold_none(run: tuple[Dataset, dg.ExecuteInPro
     assert sorted(data.meta_info["images_seqlens"]) == sorted([96, 64, 96, 36, 96, 40] * 2)
 
 
-def test_the_tensors_are_made_again_for_verl(run: tuple[Dataset, dg.ExecuteInProcessResult]) -> None:
+def test_the_tensors_are_made_again_for_verl(run: tuple[GraphDataset, dg.ExecuteInProcessResult]) -> None:
     dataset, _ = run
     renderer = dataset.renderer().media
     assert renderer is not None
@@ -226,7 +227,7 @@ def test_the_tensors_are_made_again_for_verl(run: tuple[Dataset, dg.ExecuteInPro
     assert sum(patches) == sum(data.meta_info["images_seqlens"])
 
 
-def test_a_changed_image_is_answered_anew_and_nothing_else_is(dataset: Dataset) -> None:
+def test_a_changed_image_is_answered_anew_and_nothing_else_is(dataset: GraphDataset) -> None:
     media.picture(30, 60).save(dataset.root / "data/toy/img/b.jpg")
     result = materialize(dataset)
     assert result.success, failure(result)
@@ -264,7 +265,7 @@ TOOLS = "tools: [{tool_schema: {type: function, function: {name: weather}}}]"
     ],
 )
 def test_shards_that_were_rendered_otherwise_are_not_rolled_out(
-    run: tuple[Dataset, dg.ExecuteInProcessResult], tmp_path: Path, change: Any, parts: str
+    run: tuple[GraphDataset, dg.ExecuteInProcessResult], tmp_path: Path, change: Any, parts: str
 ) -> None:
     """Whatever goes into a prompt is in the stamp of its shard, and is named when it is another now."""
     dataset, _ = run
@@ -282,7 +283,7 @@ def test_shards_that_were_rendered_otherwise_are_not_rolled_out(
     stamps = dataset.shard_manifest("proto_shards").stamps
     dataset.renderer().stamp.require(stamps, "toy/proto_shards")
     with pytest.raises(InputError, match=f"found prompts rendered with another {parts}, expected"):
-        Dataset(spec, tmp_path).renderer().stamp.require(stamps, "toy/proto_shards")
+        GraphDataset(spec, tmp_path).renderer().stamp.require(stamps, "toy/proto_shards")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +295,9 @@ def test_shards_that_were_rendered_otherwise_are_not_rolled_out(
         (3, 0, "padding is elsewhere"),
     ],
 )
-def test_wrong_multimodal_positions_are_found(dataset: Dataset, row: int, column: int, problem: str) -> None:
+def test_wrong_multimodal_positions_are_found(
+    dataset: GraphDataset, row: int, column: int, problem: str
+) -> None:
     def change(data: DataProto) -> DataProto:
         data.batch["position_ids"][:, row, column] += 500
         return data
@@ -311,7 +314,7 @@ def test_wrong_multimodal_positions_are_found(dataset: Dataset, row: int, column
     ],
 )
 def test_a_rendered_prompt_without_its_media_is_found(
-    dataset: Dataset, source_row: int, token: str, problem: str
+    dataset: GraphDataset, source_row: int, token: str, problem: str
 ) -> None:
     other = processors.tokenizer().convert_tokens_to_ids(token)
 
@@ -324,7 +327,7 @@ def test_a_rendered_prompt_without_its_media_is_found(
     assert problems(evaluate(dataset, "length_filtered", "placeholder_media")) == [problem]
 
 
-def test_patch_counts_that_are_not_the_images_are_found(dataset: Dataset) -> None:
+def test_patch_counts_that_are_not_the_images_are_found(dataset: GraphDataset) -> None:
     def change(data: DataProto) -> DataProto:
         data.meta_info["images_seqlens"] = data.meta_info["images_seqlens"][1:]
         return data

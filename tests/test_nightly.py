@@ -9,9 +9,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.automation import DELIVERED, automate, max_age
-from rl_assets.spec import ScheduleSpec
+from rl_assets.graph.automation import DELIVERED, automate, max_age
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.spec.schedule import ScheduleSpec
 from tests.build import definitions, make_dataset, materialize, problem, write_jsonl
 from tests.deployment import Deployment
 from tests.graphql import ask, events, finished_run, runs, wait_until
@@ -158,7 +158,7 @@ def test_data_is_too_old_when_a_rebuild_is_half_a_period_late(
 # --- what a tick requests --------------------------------------------------------------------------------
 
 
-def automated(dataset: Dataset) -> dg.Definitions:
+def automated(dataset: GraphDataset) -> dg.Definitions:
     job = dg.define_asset_job("toy_rebuild", selection=dg.AssetSelection.groups("toy"))
     return automate(dataset, job, definitions(dataset))
 
@@ -338,7 +338,7 @@ def test_bytes_are_read_only_where_size_or_time_differ(watch: Watch, monkeypatch
     def fail(path: str, root: Path) -> str:
         raise AssertionError(f"{path} was read again")
 
-    monkeypatch.setattr("rl_assets.contract.watch.open_raw", fail)
+    monkeypatch.setattr("rl_assets.contract.files.watch.open_raw", fail)
     assert watch()[0] == []
     watch.write(0, 1, 2)
     watch()

@@ -10,10 +10,10 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.gc import delete, find_garbage
-from rl_assets.store import storage_root
-from rl_assets.trace import find_row, trace_row
+from rl_assets.base.files import storage_root
+from rl_assets.cli.tidy import delete, find_garbage
+from rl_assets.cli.trace_row import find_row, trace_row
+from rl_assets.graph.dataset import GraphDataset
 from tests.build import failed, materialize, versions
 
 SECRET = "s3cr3t-of-the-bucket"
@@ -40,12 +40,12 @@ def bucket() -> Iterator[str]:
 
 
 def test_the_graph_in_a_bucket(
-    toy_run: tuple[Dataset, dg.ExecuteInProcessResult],
+    toy_run: tuple[GraphDataset, dg.ExecuteInProcessResult],
     bucket: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     local, here = toy_run
-    dataset = Dataset(local.spec, local.root)
+    dataset = GraphDataset(local.spec, local.root)
     assert str(storage_root(dataset.root)) == bucket
     with dg.instance_for_test() as instance:
         there = materialize(dataset, instance=instance)

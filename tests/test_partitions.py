@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.unchanged import UNCHANGED
-from rl_assets.store import storage_root
+from rl_assets.base.files import storage_root
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.unchanged import UNCHANGED
 from tests.build import (
     BROKEN,
     definitions,
@@ -33,10 +33,10 @@ STATIC = {"kind": "static", "values": ["v1.5", "v2"]}
 FILES = {"train_files": "data/toy/{partition}.jsonl", "max_response_length": 3}
 
 
-Built = tuple[Dataset, dict[str, dg.ExecuteInProcessResult]]
+Built = tuple[GraphDataset, dict[str, dg.ExecuteInProcessResult]]
 
 
-def partitioned(root: Path, policy: Path) -> Dataset:
+def partitioned(root: Path, policy: Path) -> GraphDataset:
     """Three prompts in each of two partitions; the second has a broken row as well."""
     write_jsonl(root / "data/toy/v1.5.jsonl", [problem(number) for number in range(3)])
     write_jsonl(root / "data/toy/v2.jsonl", [*(problem(number) for number in range(10, 13)), BROKEN])
@@ -50,7 +50,7 @@ def partitioned(root: Path, policy: Path) -> Dataset:
     )
 
 
-def run(dataset: Dataset, partition: str, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+def run(dataset: GraphDataset, partition: str, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
     job = definitions(dataset).resolve_implicit_global_asset_job_def()
     return job.execute_in_process(partition_key=partition, instance=instance, raise_on_error=False)
 

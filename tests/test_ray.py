@@ -13,10 +13,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.assets.dataset import Dataset
+from rl_assets.base.progress import Log
+from rl_assets.base.workers.pool import AUTO, CLUSTER
+from rl_assets.base.workers.spread import spread
 from rl_assets.errors import InputError
-from rl_assets.progress import Log
-from rl_assets.workers import AUTO, CLUSTER, spread
+from rl_assets.graph.dataset import GraphDataset
 from tests.build import materialize, versions
 from tests.project import BIN, make_project, run
 
@@ -28,7 +29,7 @@ ON_THE_CLUSTER = ("length_filtered", "proto_shards", "rollouts", "reward_scores"
 
 
 @pytest.fixture(scope="module")
-def nodes(toy_run: tuple[Dataset, dg.ExecuteInProcessResult]) -> Iterator[Any]:
+def nodes(toy_run: tuple[GraphDataset, dg.ExecuteInProcessResult]) -> Iterator[Any]:
     """A cluster of two nodes with a core each, named in the environment after `toy_run` was made."""
     from ray.cluster_utils import Cluster
 
@@ -158,7 +159,7 @@ def workers_are_killed(steps: Collection[str]) -> Iterator[list[str]]:
 
 
 def test_the_whole_graph_gives_what_one_machine_gives_whichever_workers_die(
-    toy_run: tuple[Dataset, dg.ExecuteInProcessResult],
+    toy_run: tuple[GraphDataset, dg.ExecuteInProcessResult],
     cluster: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -169,7 +170,7 @@ def test_the_whole_graph_gives_what_one_machine_gives_whichever_workers_die(
     monkeypatch.setattr("rl_assets.prompts.length._BATCH_ROWS", 2)
     with dg.instance_for_test() as instance:
         with workers_are_killed({"length_filtered", "rollouts"}) as seen:
-            there = materialize(Dataset(local.spec, tmp_path), instance=instance)
+            there = materialize(GraphDataset(local.spec, tmp_path), instance=instance)
         said = {
             str(event.step_key).removeprefix("toy__"): event.user_message
             for event in instance.all_logs(there.run_id)

@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from benchmarks.book import GROUPS, Figure, as_json, as_markdown
 from benchmarks.book import run as benchmark
-from rl_assets.checks import CHECKS
 from rl_assets.cli.configuration import configuration_page
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.graph.checks import CHECKS
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import POLICY, problem, write_jsonl
 from tests.project import attributes, make_project, run, write_defs
 from tests.verl_wheel import verl_site

@@ -15,7 +15,7 @@ from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.launcher.base import WorkerStatus
 from dagster._core.test_utils import create_run_for_test
 
-from rl_assets.run_launcher import LocalRunLauncher
+from rl_assets.graph.launcher import LocalRunLauncher
 
 ROOT = Path(__file__).parent.parent
 LAUNCHER = yaml.safe_load((ROOT / "dagster.yaml").read_text())["run_launcher"]

@@ -20,14 +20,18 @@ from dagster.components.testing.utils import create_defs_folder_sandbox
 from pydantic import ValidationError
 
 from rl_assets import DataToRollout
-from rl_assets.assets.dataset import Dataset
-from rl_assets.credentials import carries_credentials
+from rl_assets.base.files import storage_root
+from rl_assets.base.manifests import read_manifest
+from rl_assets.base.tables import Table
 from rl_assets.errors import InputError
-from rl_assets.prompts import PromptRenderer, load_tool_schemas
-from rl_assets.prompts.media_decode import read_video
-from rl_assets.protocol import MediaStore, ShardManifest
-from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import Table, read_manifest, storage_root
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.media.decode import read_video
+from rl_assets.media.store import MediaStore
+from rl_assets.prompts.render import PromptRenderer
+from rl_assets.prompts.tools import load_tool_schemas
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.spec.credentials import carries_credentials
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import POLICY, materialize, problem
 from tests.contract.rows import accepted, errors, judge, png, said
 from tests.project import attributes, make_project, run, write_defs
@@ -125,7 +129,7 @@ def policy_with_code(folder: Path, model_type: str) -> Path:
 @pytest.mark.parametrize("model_type", ["llama", "unheard_of"])
 def test_a_policys_own_code_is_not_run(tmp_path: Path, model_type: str) -> None:
     """A model that transformers knows is loaded without it; another is refused."""
-    from rl_assets.rollout import load_policy
+    from rl_assets.rollout.policy import load_policy
 
     trace = policy_with_code(tmp_path / "policy", model_type)
     if model_type == "llama":
@@ -139,7 +143,7 @@ def test_a_policys_own_code_is_not_run(tmp_path: Path, model_type: str) -> None:
 
 
 def test_the_trace_is_left_where_the_yaml_trusts_the_code(tmp_path: Path) -> None:
-    from rl_assets.rollout import load_policy
+    from rl_assets.rollout.policy import load_policy
 
     trace = policy_with_code(tmp_path / "policy", "unheard_of")
     with pytest.raises(InputError):  # the code has no model, but it was run
@@ -161,7 +165,7 @@ def test_weights_that_are_a_pickle_run_no_code(tmp_path: Path) -> None:
     """Old checkpoints are read, as tensors and nothing else."""
     import torch
 
-    from rl_assets.rollout import load_policy
+    from rl_assets.rollout.policy import load_policy
 
     folder, trace = tmp_path / "policy", tmp_path / "code-was-run"
     shutil.copytree(
@@ -178,7 +182,7 @@ def test_weights_that_are_a_pickle_run_no_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [None, "text_config"])
 def test_a_policy_that_asks_for_a_kernel_from_the_hub_is_refused(tmp_path: Path, place: str | None) -> None:
     """It would be fetched and run where the package `kernels` is installed."""
-    from rl_assets.rollout import load_policy
+    from rl_assets.rollout.policy import load_policy
 
     shutil.copytree(POLICY, tmp_path / "policy", copy_function=os.link)
     config = tmp_path / "policy/config.json"
@@ -424,13 +428,13 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, api_key, 
 
 
 def test_a_reward_functions_key_is_in_no_event_and_no_table(
-    toy: Dataset, caplog: pytest.LogCaptureFixture
+    toy: GraphDataset, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Even where the function's own error repeats it."""
     (toy.root / "judge.py").write_text(JUDGE)
     custom = {"path": "judge.py", "reward_kwargs": {"api_key": SECRET, "strictness": 3}}
     settings = {**toy.spec.model_dump(exclude_unset=True), "reward": {"custom_reward_function": custom}}
-    dataset = Dataset(DataToRolloutSpec.model_validate(settings), toy.root)
+    dataset = GraphDataset(DataToRolloutSpec.model_validate(settings), toy.root)
     with dg.instance_for_test() as instance:
         result = materialize(dataset, "reward_function", "reward_scores", instance=instance)
         told = [event.to_json() for event in instance.all_logs(result.run_id)]

@@ -13,16 +13,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rl_assets import markdown
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.display import histogram, wide_table
-from rl_assets.contract import RawManifest
-from rl_assets.contract.files import RawFile
+from rl_assets.base import markdown
+from rl_assets.contract.files.manifest import RawFile, RawManifest
 from rl_assets.errors import InputError, printable
-from rl_assets.rewards.card import dataset_card
-from rl_assets.rewards.export import Export, ExportedFile
-from rl_assets.rewards.report import BuildReport, Snapshot, render_report
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.display import histogram, wide_table
+from rl_assets.spec.dataset import DataToRolloutSpec
+from rl_assets.trainset.card import dataset_card
+from rl_assets.trainset.export import Export, ExportedFile
+from rl_assets.trainset.report import BuildReport, Snapshot, render_report
 from tests.build import materialize, problem, write_jsonl
 from tests.project import BIN
 
@@ -131,7 +130,7 @@ def test_what_is_shown_of_rows_and_policy_has_no_markup_of_theirs(tmp_path: Path
         "checks": {"reject_rate": {"max": 0.5}},
     }
     result = materialize(
-        Dataset(DataToRolloutSpec.model_validate(settings), tmp_path),
+        GraphDataset(DataToRolloutSpec.model_validate(settings), tmp_path),
         *("reward_function", "tokenizer", "raw_files", "field_contract", "rejected_rows"),
         *("length_filtered", "overlong_rows", "unrenderable_rows"),
     )

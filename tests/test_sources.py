@@ -8,12 +8,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.sources import build_sources
-from rl_assets.io_managers import StoreIOManager
-from rl_assets.rewards import RewardFunction
-from rl_assets.rollout.fingerprint import policy_fingerprint
-from rl_assets.store import storage_root
+from rl_assets.base.files import storage_root
+from rl_assets.graph.assets.sources import build_sources
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.io import StoreIOManager
+from rl_assets.policy.fingerprint import policy_fingerprint
+from rl_assets.rewards.function import RewardFunction
 from tests.build import failure, make_dataset
 from tests.small import save_small_policy
 
@@ -28,7 +28,7 @@ tools:
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Dataset:
+def dataset(tmp_path: Path) -> GraphDataset:
     save_small_policy(tmp_path / "policy")
     (tmp_path / "score.py").write_text(SCORE)
     (tmp_path / "tools.yaml").write_text(TOOLS)
@@ -41,7 +41,7 @@ def dataset(tmp_path: Path) -> Dataset:
     )
 
 
-def look(dataset: Dataset, *names: str) -> dg.ExecuteInProcessResult:
+def look(dataset: GraphDataset, *names: str) -> dg.ExecuteInProcessResult:
     """Materialise the sources, or those named, without anything else."""
     return dg.materialize(
         [build_sources(dataset)],
@@ -58,12 +58,12 @@ def shown(result: dg.ExecuteInProcessResult) -> dict[str, dict[str, Any]]:
     }
 
 
-def version(dataset: Dataset, name: str) -> str:
+def version(dataset: GraphDataset, name: str) -> str:
     (event,) = look(dataset, name).get_asset_materialization_events()
     return event.materialization.tags["dagster/data_version"]
 
 
-def test_they_show_what_they_are(dataset: Dataset) -> None:
+def test_they_show_what_they_are(dataset: GraphDataset) -> None:
     found = shown(look(dataset))
     assert found["policy"]["architecture"] == "LlamaForCausalLM"
     # Embedding and head of 49,152 × 16, one layer of attention and MLP, and three norms.
@@ -80,21 +80,23 @@ def test_they_show_what_they_are(dataset: Dataset) -> None:
         assert len(source["digest"]) == 32
 
 
-def test_the_policys_data_version_is_the_fingerprint_that_rollouts_are_named_by(dataset: Dataset) -> None:
+def test_the_policys_data_version_is_the_fingerprint_that_rollouts_are_named_by(
+    dataset: GraphDataset,
+) -> None:
     assert version(dataset, "policy") == policy_fingerprint(dataset.root / "policy")
 
 
-def test_one_can_be_looked_at_alone(dataset: Dataset) -> None:
+def test_one_can_be_looked_at_alone(dataset: GraphDataset) -> None:
     assert list(shown(look(dataset, "tokenizer"))) == ["tokenizer"]
 
 
-def test_of_a_known_policy_they_import_neither_torch_nor_transformers(dataset: Dataset) -> None:
+def test_of_a_known_policy_they_import_neither_torch_nor_transformers(dataset: GraphDataset) -> None:
     assert look(dataset).success
     code = f"""
 import sys
 from pathlib import Path
-from rl_assets.assets.dataset import Dataset
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.test_sources import look
 spec = DataToRolloutSpec.model_validate_json({dataset.spec.model_dump_json()!r})
 assert look(Dataset(spec, Path({str(dataset.root)!r}))).success
@@ -105,7 +107,7 @@ print(sorted({{"torch", "transformers"}} & set(sys.modules)))
 
 
 @pytest.mark.parametrize(("name", "file"), [("tool_schemas", "tools.yaml"), ("policy", "policy")])
-def test_one_that_is_missing_is_named(dataset: Dataset, name: str, file: str) -> None:
+def test_one_that_is_missing_is_named(dataset: GraphDataset, name: str, file: str) -> None:
     (dataset.root / file).rename(dataset.root / "elsewhere")
     result = look(dataset, name)
     assert not result.success
@@ -124,7 +126,7 @@ def test_one_that_is_missing_is_named(dataset: Dataset, name: str, file: str) ->
     ids=["no file", "another name", "other arguments", "dies"],
 )
 def test_a_reward_function_that_cannot_be_called_stops_here(
-    dataset: Dataset, code: str | None, field: str, found: str
+    dataset: GraphDataset, code: str | None, field: str, found: str
 ) -> None:
     (dataset.root / "score.py").unlink()
     if code is not None:
@@ -140,7 +142,7 @@ def test_the_built_in_scorers_have_a_version_too(tmp_path: Path) -> None:
     save_small_policy(tmp_path / "policy")
     dataset = make_dataset(tmp_path, data={"train_files": "absent.jsonl"}, policy=Path("policy"))
     assert version(dataset, "reward_function") == RewardFunction().digest
-    assert list(RewardFunction().files) == ["rl_assets.rewards.builtin", "rl_assets.contract.scorers"]
+    assert list(RewardFunction().files) == ["rl_assets.rewards.builtin", "rl_assets.contract.rules.scorers"]
 
 
 def test_a_reward_function_of_a_module_changes_with_its_source(

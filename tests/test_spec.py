@@ -11,8 +11,9 @@ from dagster._utils.schedules import cron_string_iterator
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
-from rl_assets.spec import DataSpec, DataToRolloutSpec
-from rl_assets.verl_keys import ANSWERS, VALUES, answer
+from rl_assets.spec.data import DataSpec
+from rl_assets.spec.dataset import DataToRolloutSpec
+from rl_assets.spec.verl_keys import ANSWERS, VALUES, answer
 from tests.verl_wheel import verl_site
 
 MINIMAL = {"dataset": "toy", "data": {"train_files": "a.jsonl"}, "policy": {"path": "p"}}

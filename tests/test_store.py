@@ -12,21 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-from rl_assets import store
-from rl_assets.store import (
-    Table,
-    TableWriter,
-    canonical_json,
-    digest_bytes,
-    digest_file,
-    digest_json,
-    named_errors,
-    publish_file,
-    staging,
-    storage_root,
-    to_json,
-    write_file,
-)
+from rl_assets.base import tables
+from rl_assets.base.digests import digest_bytes, digest_file, digest_json
+from rl_assets.base.files import named_errors, publish_file, staging, storage_root, write_file
+from rl_assets.base.jsontext import canonical_json, to_json
+from rl_assets.base.tables import Table, TableWriter
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -76,7 +66,7 @@ def test_publishing_replaces_the_old_file_and_leaves_nothing_else(tmp_path: Path
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from rl_assets.store import staging\n"
+        "import os, signal, sys; from pathlib import Path; from rl_assets.base.files import staging\n"
         "with staging(Path(sys.argv[1])) as folder:\n"
         "    (folder / 'half').write_bytes(b'x')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
@@ -103,7 +93,7 @@ def test_what_was_half_copied_long_ago_is_removed(tmp_path: Path, monkeypatch: p
 
 
 def test_long_rows_make_small_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "GROUP_BYTES", 10_000)
+    monkeypatch.setattr(tables, "GROUP_BYTES", 10_000)
     with TableWriter(tmp_path / "t.parquet", SCHEMA, group_rows=100) as writer:
         for number in range(10):
             writer.write_rows([{"n": number, "text": "x" * 4000}])

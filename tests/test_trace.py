@@ -8,19 +8,19 @@ import pytest
 from pydantic import BaseModel
 from rich.console import Console
 
-from rl_assets.assets.dataset import Dataset
 from rl_assets.cli.trace import _view
+from rl_assets.cli.trace_row import Place, Tools, Trace, find_row, trace_row
 from rl_assets.errors import InputError
-from rl_assets.trace import Place, Tools, Trace, find_row, trace_row
+from rl_assets.graph.dataset import GraphDataset
 from tests.build import BROKEN, TRAIN, make_dataset, materialize, problem, write_jsonl
 from tests.checks.stores import bare_dataset, contract_row, put, put_contract
 from tests.prompts.families import WEATHER
 
-ToyRun = tuple[Dataset, dg.ExecuteInProcessResult]
+ToyRun = tuple[GraphDataset, dg.ExecuteInProcessResult]
 FILE = "data/toy/train.jsonl"
 
 
-def trace(dataset: Dataset, target: str, history: dg.DagsterInstance | None = None) -> Trace:
+def trace(dataset: GraphDataset, target: str, history: dg.DagsterInstance | None = None) -> Trace:
     found, place = find_row([dataset], target)
     return trace_row(found, place, history)
 
@@ -181,7 +181,7 @@ def test_tools_and_warnings_of_a_row_are_shown(tmp_path: Path) -> None:
     assert (contract_before.verdict, contract_before.warnings) == ("accepted", [])
 
 
-def test_a_raw_file_that_changed_since_is_said(toy: Dataset) -> None:
+def test_a_raw_file_that_changed_since_is_said(toy: GraphDataset) -> None:
     write_jsonl(toy.root / FILE, TRAIN[1:])
     assert "has changed since" in trace(toy, f"{FILE}:0").notes[0]
 

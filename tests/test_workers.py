@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from rl_assets.base.progress import Log
+from rl_assets.base.workers.pool import AHEAD, ahead
+from rl_assets.base.workers.spread import spread
 from rl_assets.errors import InputError
-from rl_assets.progress import Log
-from rl_assets.workers import AHEAD, ahead, spread
 
 
 @contextmanager

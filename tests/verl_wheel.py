@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rl_assets.store import digest_json
+from rl_assets.base.digests import digest_json
 
 ROOT = Path(__file__).parent.parent
 VERSION = "0.9.1"

@@ -12,9 +12,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 
 from rl_assets.cli.console import REJECTED, Screen, coloured, counted, stop
-from rl_assets.contract import CODES, ContractOptions
+from rl_assets.cli.lint import Issue, Report, checkpoint_tokens, lint, place
+from rl_assets.contract.rules.codes import CODES
+from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.errors import InputError, printable
-from rl_assets.lint import Issue, Report, checkpoint_tokens, lint, place
 
 
 class Format(StrEnum):
@@ -137,7 +138,7 @@ def _lint_files(
     options = replace(options, special_tokens=tokens.media, control_tokens=tokens.control)
     renderer = None
     if tokenizer is not None:
-        from rl_assets.prompts import PromptRenderer
+        from rl_assets.prompts.render import PromptRenderer
 
         renderer = PromptRenderer.load(tokenizer)
     return lint(files, options, val_files=val_files, renderer=renderer, max_prompt_length=max_prompt_length)
@@ -145,9 +146,9 @@ def _lint_files(
 
 def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
     """The rows of a dataset's files under its YAML, as the graph judges and renders them."""
-    from rl_assets.project import load_datasets
-    from rl_assets.prompts.control_tokens import read_policy_tokens
-    from rl_assets.rollout.fingerprint import policy_files
+    from rl_assets.graph.project import load_datasets
+    from rl_assets.policy.control_tokens import read_policy_tokens
+    from rl_assets.policy.fingerprint import policy_files
 
     (dataset,) = load_datasets(defs).chosen(name)
     if (dataset.spec.partition_by is None) != (partition is None):

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from rl_assets.cli.console import Screen, coloured, stop
-from rl_assets.contract import CODES
+from rl_assets.contract.rules.codes import CODES
 
 
 def codes(
@@ -46,7 +46,7 @@ def codes_page() -> str:
         "adjustable, `contract.severities` in the YAML may make the one the other. The order is that of",
         "gravity: of the errors of one row, the one that stands first here names the rejection.",
         "",
-        "This page is made from `rl_assets/contract/codes.py` by `rl-assets codes --markdown`.",
+        "This page is made from `rl_assets/contract/rules/codes.py` by `rl-assets codes --markdown`.",
     ]
     titles = {
         ("read", "error"): "Errors on reading",

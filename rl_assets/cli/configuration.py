@@ -6,7 +6,7 @@ from typing import Any
 import typer
 import yaml
 
-from rl_assets import markdown
+from rl_assets.base import markdown
 
 TOP = "DataToRolloutSpec"
 _NAMES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
@@ -21,7 +21,7 @@ def configuration() -> None:
 
 def configuration_page() -> str:
     """The keys as a Markdown page, a table for each block."""
-    from rl_assets.spec import DataToRolloutSpec
+    from rl_assets.spec.dataset import DataToRolloutSpec
 
     schema = DataToRolloutSpec.model_json_schema()
     models = {**schema["$defs"], TOP: schema}
@@ -37,7 +37,7 @@ def configuration_page() -> str:
         "template is refused with its file and line. The only code that a dataset runs is its reward "
         "function, and that of the policy's repository where `data.trust_remote_code` is true. Python "
         "files and components of other types below `defs/` are code.",
-        "This page is made from `rl_assets/spec.py` by `rl-assets configuration`.",
+        "This page is made from `rl_assets/spec/` by `rl-assets configuration`.",
     ]
     for path, model in _blocks(models):
         title = f"## `{path}`" if path else "## Top level"

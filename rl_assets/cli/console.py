@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Table as RichTable
 
-from rl_assets.contract import CODES
+from rl_assets.contract.rules.codes import CODES
 from rl_assets.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from rl_assets.loading import Broken
+    from rl_assets.graph.loading import Broken
 
 REJECTED, WRONG_CALL = 1, 2
 DAMAGED = 1

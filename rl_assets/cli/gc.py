@@ -30,8 +30,9 @@ def gc(
     """
     console = Screen()
     with refusals():
-        from rl_assets.gc import delete, find_garbage, require_no_run, unknown_folders
-        from rl_assets.project import load_datasets, run_history, stores
+        from rl_assets.cli.tidy import delete, find_garbage, require_no_run, unknown_folders
+        from rl_assets.graph.history import run_history
+        from rl_assets.graph.project import load_datasets, stores
 
         project = load_datasets(defs)
         datasets = project.chosen(dataset)

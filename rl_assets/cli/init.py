@@ -14,8 +14,8 @@ from rich.table import Table as RichTable
 from rl_assets.cli.console import REJECTED, Screen, called, counted, print_remedies, refusals
 
 if TYPE_CHECKING:
-    from rl_assets.lint import Report
-    from rl_assets.scaffold import Draft
+    from rl_assets.cli.lint import Report
+    from rl_assets.dataset.scaffold import Draft
 
 _DEFAULTS = {
     "data.prompt_key": "prompt",
@@ -47,9 +47,9 @@ def init(
     """
     console = Screen()
     with refusals():
-        from rl_assets.lint import lint
-        from rl_assets.project import project_root
-        from rl_assets.scaffold import draft_dataset, write_new, yaml_text
+        from rl_assets.cli.lint import lint
+        from rl_assets.dataset.scaffold import draft_dataset, write_new, yaml_text
+        from rl_assets.graph.project import project_root
 
         root = project_root(defs)
         draft = draft_dataset(path, root, name=name, policy=policy, small=not _has_gpu())

@@ -14,7 +14,7 @@ from rich.text import Text
 from rl_assets.cli.console import Screen, refusals, warn_of
 
 if TYPE_CHECKING:
-    from rl_assets.trace import Problem, Trace
+    from rl_assets.cli.trace_row import Problem, Trace
 
 _INDENT = 4
 
@@ -39,8 +39,9 @@ def trace(
     Exit status: 0, or 2 when there is no such row, or more than one.
     """
     with refusals():
-        from rl_assets.project import load_datasets, run_history, stores
-        from rl_assets.trace import find_row, trace_row
+        from rl_assets.cli.trace_row import find_row, trace_row
+        from rl_assets.graph.history import run_history
+        from rl_assets.graph.project import load_datasets, stores
 
         project = load_datasets(defs)
         datasets = project.chosen(dataset)

@@ -31,11 +31,12 @@ def verify(
     """
     console = Screen()
     with refusals():
-        from rl_assets import store
-        from rl_assets.assets.verify import Damage
-        from rl_assets.assets.verify import verify as verified
-        from rl_assets.gc import require_no_run
-        from rl_assets.project import load_datasets, run_history, stores
+        from rl_assets.base.files import put_aside as put_file_aside
+        from rl_assets.cli.tidy import require_no_run
+        from rl_assets.cli.verify_store import Damage
+        from rl_assets.cli.verify_store import verify as verified
+        from rl_assets.graph.history import run_history
+        from rl_assets.graph.project import load_datasets, stores
 
         project = load_datasets(defs)
         datasets = project.chosen(dataset)
@@ -59,7 +60,7 @@ def verify(
         return
     console.print(table)
     for path, found in damaged:
-        aside = store.put_aside(path, found) if put_aside else None
+        aside = put_file_aside(path, found) if put_aside else None
         then = f", renamed to {aside.name}" if aside else ""
         console.print(f"[red]{escape(str(path))}[/red]: found {escape(found + then)}", soft_wrap=True)
     if damaged and not put_aside:

@@ -9,19 +9,21 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from upath import UPath
 
-from rl_assets.contract.codes import CODES, Finding
-from rl_assets.contract.draft import Draft
-from rl_assets.contract.files import SPLITS, RawFile, RawManifest, locate, open_raw
-from rl_assets.contract.media_files import MediaReader
-from rl_assets.contract.options import ContractOptions
-from rl_assets.contract.reading import RawRow, read_rows
-from rl_assets.contract.repeats import Repeats
-from rl_assets.contract.rows import Record, check_row
-from rl_assets.contract.schema import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, reject
+from rl_assets.base.digests import digest_stream
+from rl_assets.base.modalities import MEDIA_COLUMNS
+from rl_assets.base.progress import Log, Progress
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.contract.files.manifest import SPLITS, RawFile, RawManifest, locate, open_raw
+from rl_assets.contract.files.reading import RawRow, read_rows
+from rl_assets.contract.rules.codes import CODES, Finding
+from rl_assets.contract.rules.draft import Draft
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.contract.rules.repeats import Repeats
+from rl_assets.contract.rules.rows import Record, check_row
+from rl_assets.contract.schema import REJECT_SCHEMA, ROW_SCHEMA, reject
 from rl_assets.contract.uids import UidRegistry
 from rl_assets.errors import InputError, first_line
-from rl_assets.progress import Log, Progress
-from rl_assets.store import Table, TableWriter, digest_stream
+from rl_assets.media.files import MediaReader
 
 HEALINGS = (
     "null_keys_dropped",

@@ -5,13 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rl_assets.contract.codes import CODES, Finding, by_gravity
-from rl_assets.contract.jsontext import decode, dump_anything
-
-COLUMN_OF = {"image": "images", "video": "videos", "audio": "audios"}
-"""The column that holds the media of each modality."""
-MODALITIES = tuple(COLUMN_OF)
-MEDIA_COLUMNS = tuple(COLUMN_OF.values())
+from rl_assets.base.jsontext import decode, dump_anything
+from rl_assets.base.modalities import MEDIA_COLUMNS
+from rl_assets.contract.rules.codes import CODES, Finding, by_gravity
+from rl_assets.errors import InputError
 
 _MEDIA = pa.list_(
     pa.struct(
@@ -122,3 +119,15 @@ def reject(
         "errors": [error._asdict() for error in ordered],
         "row": dump_anything(decode_row(record)) if row is None else row,
     }
+
+
+def not_accepted(row: Mapping[str, Any], field: str, found: str, expected: str) -> InputError:
+    """The error of a row that the contract would have rejected, met where accepted rows are read."""
+    return InputError(
+        file=row.get("source_file"),
+        row=row.get("source_row"),
+        field=field,
+        found=found + (f" (uid {row['uid']})" if row.get("uid") else ""),
+        expected=expected,
+        remedy="Take the rows from field_contract: it sets such rows aside with a reason.",
+    )

@@ -5,8 +5,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from rl_assets.contract.codes import Finding
-from rl_assets.contract.jsontext import canonical, describe
+from rl_assets.base.jsontext import canonical, describe
+from rl_assets.contract.rules.codes import Finding
 
 _BYTES = 16
 

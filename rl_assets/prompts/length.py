@@ -12,16 +12,18 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from rl_assets.contract import REJECT_SCHEMA, ROW_SCHEMA, reject
-from rl_assets.contract.codes import CODES, Finding, Severity
-from rl_assets.formats import UnreadableError
-from rl_assets.progress import Log, Progress
+from rl_assets.base.formats import UnreadableError
+from rl_assets.base.jsontext import to_json
+from rl_assets.base.progress import Log, Progress
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.base.workers.pool import ahead
+from rl_assets.contract.rules.codes import CODES, Finding, Severity
+from rl_assets.contract.schema import REJECT_SCHEMA, ROW_SCHEMA, reject
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.measure import Job, Measured, measure_all, media_counts
-from rl_assets.prompts.render import FastPathDiffersError, PromptRenderer, Rendered
+from rl_assets.prompts.render import FastPathDiffersError, PromptRenderer
+from rl_assets.prompts.rendered import Rendered
 from rl_assets.prompts.reuse import Earlier, merge
-from rl_assets.store import Table, TableWriter, to_json
-from rl_assets.workers import ahead
 
 Truncation = Literal["left", "right", "middle"]
 

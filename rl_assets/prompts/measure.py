@@ -13,20 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rl_assets.contract import MEDIA_COLUMNS, decode_row
-from rl_assets.contract.codes import Finding
-from rl_assets.contract.consistency import is_bare
-from rl_assets.contract.jsontext import decode
-from rl_assets.memory import uncollected
-from rl_assets.progress import Log
+from rl_assets.base.jsontext import canonical_json, decode
+from rl_assets.base.memory import uncollected
+from rl_assets.base.modalities import MEDIA_COLUMNS
+from rl_assets.base.progress import Log
+from rl_assets.base.workers.pool import CLUSTER, ahead, cores
+from rl_assets.base.workers.spread import spread
+from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.schema import decode_row
+from rl_assets.media.placeholders import is_bare
+from rl_assets.media.source import media_parts
 from rl_assets.prompts.encoding import Encoded
-from rl_assets.prompts.media_source import media_parts
 from rl_assets.prompts.refused import Refused
-from rl_assets.prompts.render import PromptRenderer, Rendered
+from rl_assets.prompts.render import PromptRenderer
+from rl_assets.prompts.rendered import Rendered
 from rl_assets.prompts.settings import has_settings, row_settings
 from rl_assets.prompts.tools import row_tools
-from rl_assets.store import canonical_json
-from rl_assets.workers import CLUSTER, ahead, cores, spread
 
 _TEXT_COLUMNS = ["prompt", "extra_columns"]
 _MEDIA_PART = '"type":"(image|video|audio)"'

@@ -10,24 +10,25 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_assets.contract.codes import Finding
-from rl_assets.contract.schema import COLUMN_OF, MODALITIES
+from rl_assets.base.digests import digest_bytes, digest_json
+from rl_assets.base.jsontext import canonical_json
+from rl_assets.base.modalities import COLUMN_OF, MODALITIES
+from rl_assets.base.workers.pool import threads_of_own
+from rl_assets.contract.rules.codes import Finding
 from rl_assets.errors import InputError
-from rl_assets.prompts.checkpoint import load_processor
-from rl_assets.prompts.expansion import Expansion, expand, learn_expansion
-from rl_assets.prompts.media_decode import image_size, read_audio, read_image, read_video
-from rl_assets.prompts.media_settings import MediumSettings, is_read_by_verl
-from rl_assets.prompts.media_source import MediaSource, Medium, media_digest, media_parts
+from rl_assets.media.decode import image_size, read_audio, read_image, read_video
+from rl_assets.media.expansion import Expansion, expand, learn_expansion
+from rl_assets.media.settings import MediumSettings, is_read_by_verl
+from rl_assets.media.source import MediaSource, Medium, media_digest, media_parts
+from rl_assets.media.store import MediaStore
+from rl_assets.policy.checkpoint import load_processor
+from rl_assets.prompts.messages import build_messages
 from rl_assets.prompts.refused import Refused, reasons
-from rl_assets.prompts.render import Rendered
+from rl_assets.prompts.rendered import Rendered
 from rl_assets.prompts.settings import settings_of
 from rl_assets.prompts.templates import ChatTemplate, without_empty_calls
 from rl_assets.prompts.time_limit import names_template, time_limit
 from rl_assets.prompts.whole import WholeCheck
-from rl_assets.protocol.item import build_messages
-from rl_assets.protocol.media import MediaStore
-from rl_assets.store import canonical_json, digest_bytes, digest_json
-from rl_assets.workers import threads_of_own
 
 if TYPE_CHECKING:
     import torch

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from rl_assets.contract.codes import Finding
+from rl_assets.base.digests import digest_bytes, digest_json
+from rl_assets.base.jsontext import canonical_json
+from rl_assets.contract.rules.codes import Finding
 from rl_assets.errors import InputError, first_line
-from rl_assets.prompts.checkpoint import load_tokenizer, require_template
+from rl_assets.policy.checkpoint import load_tokenizer, require_template
 from rl_assets.prompts.encoding import Encoded, TokenEncoder
 from rl_assets.prompts.refused import Refused
+from rl_assets.prompts.rendered import Rendered, RenderStamp
 from rl_assets.prompts.settings import ROW_SETTINGS, check_kwargs, template_variables, unread
 from rl_assets.prompts.templates import ChatTemplate, Messages, Tools
 from rl_assets.prompts.time_limit import names_template
-from rl_assets.store import canonical_json, digest_bytes, digest_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,59 +28,6 @@ if TYPE_CHECKING:
 
 _MOST_VARIANTS = 256
 """Settings of rows kept at a time; a dataset has a few."""
-
-
-@dataclass(frozen=True)
-class Rendered:
-    """What became of one prompt: its ids and what they lack of the row, or the reason why there are none.
-
-    Attributes:
-        ids: token ids of the rendered prompt, generation prompt included; None when it did not render.
-        error: what is wrong, such as the template's own message; None when it rendered.
-        code: the reason, a key of `CODES` such as ``render.template_error``; None when it rendered.
-        path: the field at fault where it did not render.
-        lost: texts, tools and tool calls of the row that are not in the rendered prompt, one of each code.
-    """
-
-    ids: list[int] | None = None
-    error: str | None = None
-    code: str | None = None
-    path: str = "prompt"
-    lost: Sequence[Finding] = ()
-
-
-@dataclass(frozen=True)
-class RenderStamp:
-    """Digests of everything that a rendered prompt depends on, part by part.
-
-    Equal stamps mean equal ids for equal messages, so what was measured can be proven to be what is
-    generated from. The parts are kept apart so that a difference can be named.
-    """
-
-    parts: Mapping[str, str]
-
-    @property
-    def fingerprint(self) -> str:
-        """One digest for all parts, 32 hex digits."""
-        return digest_json(dict(self.parts))
-
-    def require(self, stamped: Mapping[str, str], what: str) -> None:
-        """Refuse data that was rendered under another stamp.
-
-        Raises:
-            InputError: a part differs; the message names the parts.
-        """
-        changed = sorted(
-            name for name in {*self.parts, *stamped} if self.parts.get(name) != stamped.get(name)
-        )
-        if changed:
-            raise InputError(
-                file=what,
-                field="render stamp",
-                found=f"prompts rendered with another {' and '.join(changed).replace('_', ' ')}",
-                expected="the ones the policy has now",
-                remedy="Materialise length_filtered and proto_shards again, then the rollouts.",
-            )
 
 
 class FastPathDiffersError(Exception):

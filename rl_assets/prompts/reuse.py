@@ -10,13 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rl_assets.contract import CODES, MEDIA_COLUMNS
+from rl_assets.base.jsontext import canonical_json, to_json
+from rl_assets.base.modalities import MEDIA_COLUMNS
+from rl_assets.base.tables import Table
+from rl_assets.contract.rules.codes import CODES
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.measure import media_counts
 from rl_assets.prompts.refused import Refused
 from rl_assets.prompts.settings import row_settings
 from rl_assets.prompts.tools import row_tools
-from rl_assets.store import Table, canonical_json, to_json
 
 _MADE_OF = ["prompt", "extra_columns", "extra_info", *MEDIA_COLUMNS]
 _COLUMNS = [*_MADE_OF, "warnings", "prompt_ids", "prompt_length", "uncut_length"]

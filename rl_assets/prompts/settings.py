@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rl_assets.contract.jsontext import decode, describe
+from rl_assets.base.jsontext import canonical_json, decode, describe
 from rl_assets.errors import InputError
 from rl_assets.prompts.refused import Refused
-from rl_assets.store import canonical_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

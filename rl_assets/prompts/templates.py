@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from rl_assets.base.jsontext import to_json
 from rl_assets.prompts.apart import Apart
 from rl_assets.prompts.second_engine import PROBES, Render, second_engine
 from rl_assets.prompts.skeleton import Skeletons
 from rl_assets.prompts.time_limit import may_hang, time_limit
 from rl_assets.prompts.verbatim import OF_EVERY_DICT, is_verbatim
 from rl_assets.prompts.whole import WholeCheck
-from rl_assets.store import to_json
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

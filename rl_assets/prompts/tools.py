@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from rl_assets.contract.jsontext import decode
+from rl_assets.base.jsontext import decode
 from rl_assets.errors import InputError
 
 _TOOLS = "tools"

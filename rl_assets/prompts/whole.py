@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rl_assets.contract.codes import Finding
+from rl_assets.base.jsontext import to_json
+from rl_assets.contract.rules.codes import Finding
 from rl_assets.prompts.leaves import SWITCH, Code, Leaf, Walk, reasoning_cut
-from rl_assets.store import to_json
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[dict[str, Any]] | None

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rl_assets.base.jsontext import utf8_json
 from rl_assets.errors import InputError
-from rl_assets.store import utf8_json
 
 Encoding = Literal["string", "int64", "float64", "bool", "list<int>", "json", "python-json"]
 """How a column's values are kept. `json` is JSON as RFC 8259 has it; `python-json` is what Python's json

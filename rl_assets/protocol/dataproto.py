@@ -7,7 +7,6 @@ reads the other. Where verl lets a mistake through, this one refuses: see `Misma
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -181,27 +180,6 @@ class DataProto:
                 raise MismatchError(f"key `{key}` is both a field and an entry of meta_info")
             fields[key] = NonTensorData(value)
         return TensorDict(fields, batch_size=[len(self)])
-
-    def save_to_disk(self, filepath: str | PathLike[str]) -> None:
-        """Write the batch to one file: a zip archive of a shard's three files, without pickle.
-
-        Raises:
-            InputError: a value cannot be stored; the message names its key and row.
-        """
-        from rl_assets.protocol.shards import save_archive
-
-        save_archive(filepath, self)
-
-    @staticmethod
-    def load_from_disk(filepath: str | PathLike[str]) -> "DataProto":
-        """Read what `save_to_disk` wrote.
-
-        Raises:
-            InputError: the file is damaged or is something else.
-        """
-        from rl_assets.protocol.shards import load_archive
-
-        return load_archive(filepath)
 
     def get_data_info(self) -> str:
         """Keys, shapes, dtypes and devices, and the types found in columns and meta_info, as text."""

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import save as save_tensors
 from tensordict import TensorDict
 
-from rl_assets import formats
+from rl_assets.base import formats
+from rl_assets.base.memory import uncollected
 from rl_assets.errors import InputError
-from rl_assets.memory import uncollected
 from rl_assets.protocol.columns import Encoding, decode, encode, exact_json
 from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.verified import DamagedError, FileRecord

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rl_assets.base.digests import digest_bytes, digest_json
 from rl_assets.errors import InputError
-from rl_assets.store import digest_bytes, digest_json
 
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _SPREAD = 16

@@ -13,25 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from upath import UPath
 
-from rl_assets.contract import MEDIA_COLUMNS, decode_row
-from rl_assets.contract.consistency import media_counts
-from rl_assets.errors import InputError
-from rl_assets.progress import Log, Progress
-from rl_assets.protocol import (
-    DataProto,
-    MediaStore,
-    ShardManifest,
-    ShardRef,
-    collate_fn,
-    is_intact,
-    shard_count,
-    shard_name,
-    shard_of,
-    to_item,
-    write_shard,
-)
-from rl_assets.store import Table, TableWriter, digest_bytes, digest_json
-from rl_assets.workers import spread
+from rl_assets.base.digests import digest_bytes, digest_json
+from rl_assets.base.modalities import MEDIA_COLUMNS
+from rl_assets.base.progress import Log, Progress
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.base.workers.spread import spread
+from rl_assets.contract.schema import decode_row, not_accepted
+from rl_assets.media.placeholders import media_counts
+from rl_assets.media.store import MediaStore
+from rl_assets.protocol.collate import collate_fn
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.item import to_item
+from rl_assets.protocol.manifest import ShardManifest, ShardRef, shard_count, shard_name, shard_of
+from rl_assets.protocol.shards import is_intact, write_shard
 
 _PART_BYTES = 32 << 20
 _PART_GROUP = 512
@@ -144,7 +138,7 @@ def _item(record: Mapping[str, Any], columns: frozenset[str], store: MediaStore)
     row = decode_row(record)
     for modality, (placeholders, media) in media_counts(row).items():
         if placeholders != media:
-            raise _refusal(
+            raise not_accepted(
                 record, "prompt", f"{placeholders} <{modality}> and {media} {modality}s", "as many"
             )
     carried = {key: record[key] for key in _CARRIED}
@@ -158,19 +152,10 @@ def _require_uids(records: Sequence[Mapping[str, Any]]) -> None:
         uid = record["uid"]
         if not uid or "_" in uid or uid == previous:
             again = " for the second time" if uid and uid == previous else ""
-            raise _refusal(record, "uid", f"{uid!r}{again}", "a uid of the row's own, without an underscore")
+            raise not_accepted(
+                record, "uid", f"{uid!r}{again}", "a uid of the row's own, without an underscore"
+            )
         previous = uid
-
-
-def _refusal(record: Mapping[str, Any], field: str, found: str, expected: str) -> InputError:
-    return InputError(
-        file=record["source_file"],
-        row=record["source_row"],
-        field=field,
-        found=found,
-        expected=expected,
-        remedy="Take the rows from field_contract: it sets such rows aside with a reason.",
-    )
 
 
 @dataclass(frozen=True)

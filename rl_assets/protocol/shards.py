@@ -4,10 +4,8 @@ meta.json is written last and is the commit mark: it holds the digests of the ot
 is the shard's.
 """
 
-import io
 import os
 import re
-import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -15,13 +13,13 @@ from typing import BinaryIO
 import pyarrow as pa
 from upath import UPath
 
-from rl_assets.errors import InputError
-from rl_assets.formats import UnreadableError
+from rl_assets.base.digests import digest_bytes
+from rl_assets.base.files import is_local, named_errors, staging
+from rl_assets.base.formats import UnreadableError
 from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.format import META, ROWS, TENSORS, Rows, pack, parse_meta, unpack
 from rl_assets.protocol.manifest import ShardRef
 from rl_assets.protocol.verified import DamagedError, FileRecord, VerifiedFile, read_verified
-from rl_assets.store import digest_bytes, is_local, named_errors, staging
 
 _NAME_DIGITS = 12
 _REMEDY = "Materialise the asset that wrote it again; what depends on it does not change."
@@ -153,39 +151,6 @@ def _refusal(folder: Path | UPath, found: str) -> UnreadableError:
     return UnreadableError(
         file=str(folder), found=found, expected="the shard that was written there", remedy=_REMEDY
     )
-
-
-def save_archive(path: str | os.PathLike[str], data: DataProto) -> None:
-    """Store a batch as one uncompressed zip archive of a shard's three files."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in pack(data).items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-
-
-def load_archive(path: str | os.PathLike[str]) -> DataProto:
-    """Read what `save_archive` wrote.
-
-    Raises:
-        InputError: the file is damaged or is something else.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-
-            def open_file(name: str, record: FileRecord) -> BinaryIO:
-                content = archive.read(name)
-                if FileRecord.of(content) != record:
-                    raise DamagedError(f"a {name} other than the one that was written")
-                return io.BytesIO(content)
-
-            meta = parse_meta(archive.read(META), str(path))
-            return unpack(meta, open_file, None, None, place=str(path))
-    except (zipfile.BadZipFile, KeyError, DamagedError) as error:
-        raise InputError(
-            file=os.fspath(path),
-            found=str(error),
-            expected="what DataProto.save_to_disk wrote",
-            remedy="Save the batch again.",
-        ) from error
 
 
 def _publish(root: Path | UPath, path: str, files: Mapping[str, bytes]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from upath import UPath
 
-from rl_assets.store import digest_bytes
+from rl_assets.base.digests import digest_bytes
 
 BLOCK_BYTES = 1 << 18
 

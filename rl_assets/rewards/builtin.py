@@ -18,7 +18,7 @@ from collections.abc import Callable
 from operator import eq
 from typing import Any
 
-from rl_assets.contract.scorers import scorer_family
+from rl_assets.contract.rules.scorers import scorer_family
 from rl_assets.rewards.lenient import lenient_equal, lenient_search
 from rl_assets.rewards.math_value import math_equal
 from rl_assets.rewards.verl_text import TAIL, dapo_answer, dapo_text, last_boxed, math_answer, math_same

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rl_assets.base.tables import Table, TableWriter
 from rl_assets.rewards.groups import groups
-from rl_assets.store import Table, TableWriter
 
 _BATCH_ROWS = 1024
 

@@ -49,7 +49,7 @@ class RewardFunction:
         No code is run for it, but that of a package that holds the module.
         """
         if self.path is None:
-            from rl_assets.contract import scorers
+            from rl_assets.contract.rules import scorers
             from rl_assets.rewards import builtin
 
             return {module.__name__: Path(str(module.__file__)) for module in (builtin, scorers)}
@@ -65,7 +65,7 @@ class RewardFunction:
         they are; for the built-in scorers, with the version of math-verify too."""
         from importlib.metadata import version
 
-        from rl_assets.store import digest_file, digest_json
+        from rl_assets.base.digests import digest_file, digest_json
 
         library = version("math-verify") if self.path is None else None
         digests = {name: digest_file(file) for name, file in self.files.items()}

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rl_assets.base.tables import Table
 from rl_assets.errors import InputError
-from rl_assets.store import Table
 
 _BATCH_ROWS = 8192
 

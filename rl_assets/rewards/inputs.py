@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from upath import UPath
 
-from rl_assets.progress import Log, Progress
+from rl_assets.base.jsontext import to_json
+from rl_assets.base.progress import Log, Progress
+from rl_assets.base.tables import Table, TableWriter
 from rl_assets.rewards.solution import decode_responses
-from rl_assets.store import Table, TableWriter, to_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rl_assets.protocol import DataProto, ShardManifest
+    from rl_assets.protocol.dataproto import DataProto
+    from rl_assets.protocol.manifest import ShardManifest
 
 REWARD_INPUT_SCHEMA = pa.schema(
     [
@@ -57,7 +59,7 @@ def build_reward_inputs(
         folder: where the table is written.
         log: receives progress lines.
     """
-    from rl_assets.protocol import read_shard
+    from rl_assets.protocol.shards import read_shard
 
     progress = Progress(log, "reward inputs", rollouts.rows, "responses")
     with TableWriter(folder / "reward_inputs.parquet", REWARD_INPUT_SCHEMA) as writer:
@@ -71,8 +73,8 @@ def build_reward_inputs(
 def reward_batch(data: "DataProto") -> "DataProto":
     """The part of a rollout shard that a reward manager of verl's reads, as a batch of its own.
 
-    `rl_assets.verl.to_verl` makes verl's class of it. The managers write into `extra_info`, so every row has
-    a copy that is not shared with another row or with `data`.
+    `rl_assets.protocol.verl.to_verl` makes verl's class of it. The managers write into `extra_info`, so every
+    row has a copy that is not shared with another row or with `data`.
 
     Args:
         data: a rollout shard.

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_assets.base.workers.pool import cores
 from rl_assets.errors import InputError
-from rl_assets.isolated import Isolated
 from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.hidden import Hidden
+from rl_assets.rewards.isolated import Isolated
 from rl_assets.rewards.outcome import Scored
 from rl_assets.rewards.worker import TARGET, described, read
-from rl_assets.workers import cores
 
 _LOAD_SECONDS = 120.0
 _DYING_SECONDS = 1.0

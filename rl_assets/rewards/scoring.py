@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from rl_assets.contract.options import RESERVED_PREFIX
-from rl_assets.progress import Log, Progress
+from rl_assets.base.progress import Log, Progress
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.base.workers.pool import CLUSTER
+from rl_assets.base.workers.spread import spread
+from rl_assets.contract.rules.options import RESERVED_PREFIX
 from rl_assets.rewards.inputs import REWARD_INPUT_SCHEMA
 from rl_assets.rewards.outcome import Scored
 from rl_assets.rewards.pool import Sample, ScorePool
-from rl_assets.store import Table, TableWriter
-from rl_assets.workers import CLUSTER, spread
 
 SCORE_SCHEMA = REWARD_INPUT_SCHEMA.append(pa.field("score", pa.float64())).append(
     pa.field("error", pa.string())

@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from rl_assets.base.jsontext import to_json
 from rl_assets.rewards.builtin import compute_score, has_builtin, perfect_answer
 from rl_assets.rewards.outcome import call
 from rl_assets.rewards.pool import Sample, ScorePool
 from rl_assets.rewards.solution import Writer, Written
-from rl_assets.store import to_json
 
 BEST = 1.0
 """The highest score of every built-in scorer."""

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_assets.prompts.media_tokens import media_tokens
-from rl_assets.prompts.turns import closing, opening
+from rl_assets.policy.media_tokens import media_tokens
+from rl_assets.policy.turns import closing, opening
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rl_assets.progress import Log, Progress
+from rl_assets.base.progress import Log, Progress
+from rl_assets.base.tables import Table
 from rl_assets.rewards.pool import ScorePool
 from rl_assets.rewards.selftest import Failing, failing_answers
 from rl_assets.rewards.solution import Writer
-from rl_assets.store import Table
 
 SAMPLE, CUSTOM_SAMPLE = 1000, 5
 """Rows of every data_source that are tried with the built-in scorers, and with a function of the user's."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
+from rl_assets.base.progress import Log
 from rl_assets.errors import InputError
-from rl_assets.progress import Log
 from rl_assets.rollout.cache import BatchCache, Prefilled
 from rl_assets.rollout.devices import free_memory, release_memory
 from rl_assets.rollout.media import begin

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from rl_assets.progress import Log
-from rl_assets.workers import CLUSTER
+from rl_assets.base.progress import Log
+from rl_assets.base.workers.pool import CLUSTER
 
 
 @contextlib.contextmanager

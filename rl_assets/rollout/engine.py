@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from rl_assets.base.progress import Log, clock
 from rl_assets.errors import InputError
-from rl_assets.progress import Log, clock
-from rl_assets.protocol import DataProto
+from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.values import fresh
 from rl_assets.rollout.decode import Decoder, PlainDecoder
 from rl_assets.rollout.devices import peak_memory

@@ -12,9 +12,11 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from rl_assets import formats
+from rl_assets.base import formats
+from rl_assets.base.digests import digest_bytes
+from rl_assets.base.files import make_folder, named_errors, put_aside
+from rl_assets.base.jsontext import to_json
 from rl_assets.rollout.requests import Response
-from rl_assets.store import digest_bytes, make_folder, named_errors, put_aside, to_json
 
 _CHECK_DIGITS = 8
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from rl_assets.base.workers.pool import threads_of_own
 from rl_assets.errors import InputError
-from rl_assets.prompts.media_source import has_media
+from rl_assets.media.source import has_media
 from rl_assets.prompts.multimodal import MOST_THREADS, MediaRenderer
-from rl_assets.protocol import DataProto
+from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.fields import column
-from rl_assets.workers import threads_of_own
 
 COLUMN = "multi_modal_inputs"
 # Tensors of at most this many elements are remembered: grids, not pixels.
@@ -145,6 +145,36 @@ def without_media(rollouts: DataProto) -> DataProto:
     lengths = images_seqlens(found)
     meta = {**rollouts.meta_info, **({"images_seqlens": lengths} if lengths else {})}
     return DataProto(rollouts.batch, columns, meta)
+
+
+def with_multi_modal_inputs(data: DataProto, renderer: MediaRenderer) -> DataProto:
+    """The batch with the tensors of its media, which shards do not store, as verl's agent loop adds them.
+
+    Args:
+        data: rows of a prompt shard or a rollout shard.
+        renderer: of the policy, from `load_media_renderer`, `reading` the store of the dataset's media.
+
+    Returns:
+        The same rows with the column `multi_modal_inputs` (a dict of tensors per row, ``{}`` for text; the
+        responses to one prompt share theirs) and `images_seqlens` in `meta_info`.
+
+    Raises:
+        InputError: a medium is missing, or gives another prompt than the one that was measured.
+    """
+
+    columns = data.non_tensor_batch
+    first = {uid: index for index, uid in reversed(list(enumerate(columns["uid"])))}
+
+    def inputs_of(index: int) -> dict[str, Any]:
+        row = {key: values[index] for key, values in columns.items()}
+        return measured_inputs(renderer, row) if has_media({"prompt": row["raw_prompt"]}) else {}
+
+    renderer.settle()
+    with ThreadPoolExecutor(min(threads_of_own(), MOST_THREADS)) as threads:
+        made = dict(zip(first, threads.map(inputs_of, first.values()), strict=True))
+    inputs = column(COLUMN, [made[uid] for uid in columns["uid"]])
+    meta = {**data.meta_info, "images_seqlens": images_seqlens(inputs)}
+    return DataProto(data.batch, {**columns, COLUMN: inputs}, meta)
 
 
 def images_seqlens(inputs: Iterable[Mapping[str, torch.Tensor]]) -> list[int]:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from rl_assets.errors import InputError
-from rl_assets.rollout.fingerprint import brief, policy_files
-from rl_assets.rollout.readable import read_object, require_readable
+from rl_assets.policy.fingerprint import brief, policy_files
+from rl_assets.policy.readable import read_object, require_readable
 
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 _SAVE_AGAIN = "Save the whole policy again, config.json and weights together."

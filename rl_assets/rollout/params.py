@@ -4,8 +4,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rl_assets.base.digests import digest_json
 from rl_assets.errors import InputError
-from rl_assets.store import digest_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ from typing import Any, Self
 
 import torch
 
+from rl_assets.base.progress import Log
 from rl_assets.errors import InputError
-from rl_assets.progress import Log
-from rl_assets.prompts.checkpoint import load_tokenizer
+from rl_assets.policy.checkpoint import load_tokenizer
+from rl_assets.policy.fingerprint import PolicyFiles, brief, other_policy, policy_folder
+from rl_assets.policy.vocabulary import Vocabulary, read_vocabulary
 from rl_assets.rollout.attention import row_multiple, use_row_attention
 from rl_assets.rollout.devices import device_lock, release_memory
-from rl_assets.rollout.fingerprint import PolicyFiles, brief, other_policy, policy_folder
 from rl_assets.rollout.model import load_model
-from rl_assets.rollout.vocabulary import Vocabulary, read_vocabulary
 
 # Attributes of a config that name a placeholder which stands for media in a prompt.
 _MEDIA_TOKENS = tuple(

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_assets.base.digests import digest_bytes, digest_json
 from rl_assets.errors import InputError
 from rl_assets.rollout.media import MediaInputs
 from rl_assets.rollout.params import SamplingParams
-from rl_assets.store import digest_bytes, digest_json
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,21 @@ from typing import Any
 
 from upath import UPath
 
-from rl_assets.progress import Log
+from rl_assets.base.digests import digest_json
+from rl_assets.base.files import is_local
+from rl_assets.base.progress import Log
+from rl_assets.base.workers.spread import spread
+from rl_assets.policy.fingerprint import other_policy, policy_fingerprint
+from rl_assets.policy.vocabulary import Vocabulary
 from rl_assets.prompts.multimodal import MediaRenderer
-from rl_assets.protocol import ShardManifest, ShardRef, find_shard, read_shard, write_shard
+from rl_assets.protocol.manifest import ShardManifest, ShardRef
+from rl_assets.protocol.shards import find_shard, read_shard, write_shard
 from rl_assets.rollout.devices import device_names
 from rl_assets.rollout.engine import RolloutStats, generate_rollouts
-from rl_assets.rollout.fingerprint import other_policy, policy_fingerprint
 from rl_assets.rollout.journal import Journal
 from rl_assets.rollout.media import with_media, without_media
 from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.policy import load_policy
-from rl_assets.rollout.vocabulary import Vocabulary
-from rl_assets.store import digest_json, is_local
-from rl_assets.workers import spread
 
 
 @dataclass(frozen=True)

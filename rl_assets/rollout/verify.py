@@ -2,7 +2,7 @@
 
 import torch
 
-from rl_assets.progress import Log
+from rl_assets.base.progress import Log
 from rl_assets.rollout.policy import Policy
 from rl_assets.rollout.positions import media_inputs
 from rl_assets.rollout.requests import Prompt, Response

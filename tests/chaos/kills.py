@@ -32,15 +32,17 @@ import torch
 
 import rl_assets.prompts
 import rl_assets.rollout  # noqa: F401  (imported here so that no killed process spends its time on it)
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.provenance import code_digest
-from rl_assets.protocol import ShardManifest, read_shard
-from rl_assets.store import digest_file, read_manifest
+from rl_assets.base.digests import digest_file
+from rl_assets.base.manifests import read_manifest
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.provenance import code_digest
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import read_shard
 from tests.build import TRAIN, VAL, make_dataset, materialize, problem
 from tests.chaos.clock import jumps, restart_under_a_clock_that_can_be_set
 
 
-def dataset(root: Path, train: list[Any]) -> Dataset:
+def dataset(root: Path, train: list[Any]) -> GraphDataset:
     """The small dataset in its folder, with these raw rows."""
     return make_dataset(
         root,

@@ -21,9 +21,10 @@ from dagster._core.test_utils import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._scheduler.scheduler import launch_scheduled_runs
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.unchanged import UNCHANGED, read_record
-from rl_assets.gc import delete, find_garbage
+from rl_assets.cli.tidy import delete, find_garbage
+from rl_assets.dataset.records import read_record
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.unchanged import UNCHANGED
 from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.pool import ScorePool
 from rl_assets.rollout.journal import Journal
@@ -64,7 +65,7 @@ def test_a_response_has_its_time_whatever_the_clock_is_set_to(
 # --- between two builds ----------------------------------------------------------------------------------
 
 
-def built_while_the_clock_was(seconds: float, dataset: Dataset) -> Dataset:
+def built_while_the_clock_was(seconds: float, dataset: GraphDataset) -> GraphDataset:
     """The dataset with its store as it were, had the clock shown so many seconds more when it was built."""
     ahead, store = int(seconds * 1e9), Path(str(dataset.storage))
     for path in store.glob("*.build.json"):
@@ -86,7 +87,7 @@ CLOCKS = pytest.mark.parametrize("ahead", [HOUR, YEAR, -HOUR, -YEAR])
 
 
 @CLOCKS
-def test_what_did_not_change_is_not_made_again(toy: Dataset, ahead: float) -> None:
+def test_what_did_not_change_is_not_made_again(toy: GraphDataset, ahead: float) -> None:
     built_while_the_clock_was(ahead, toy)
     before = assets(toy.root)
     result = materialize(
@@ -101,7 +102,7 @@ def test_what_did_not_change_is_not_made_again(toy: Dataset, ahead: float) -> No
 
 
 @pytest.mark.parametrize("older", [0, HOUR, YEAR], ids=["as old", "an hour older", "a year older"])
-def test_a_raw_file_rewritten_in_its_size_is_read_again(toy: Dataset, older: float) -> None:
+def test_a_raw_file_rewritten_in_its_size_is_read_again(toy: GraphDataset, older: float) -> None:
     raw = toy.root / "data/toy/train.jsonl"
     text, times = raw.read_text(), raw.stat()
     raw.write_text(text.replace("What is 0 + 0?", "What is 0 + 7?"))
@@ -114,7 +115,7 @@ def test_a_raw_file_rewritten_in_its_size_is_read_again(toy: Dataset, older: flo
     assert not any("What is 0 + 0?" in prompt for prompt in prompts)
 
 
-def test_a_table_of_the_same_size_and_another_time_is_made_again(toy: Dataset) -> None:
+def test_a_table_of_the_same_size_and_another_time_is_made_again(toy: GraphDataset) -> None:
     path = Path(str(toy.storage / "field_contract.parquet"))
     whole, times = path.read_bytes(), path.stat()
     path.write_bytes(whole[:-1] + b"?")
@@ -124,7 +125,9 @@ def test_a_table_of_the_same_size_and_another_time_is_made_again(toy: Dataset) -
 
 
 @CLOCKS
-def test_gc_keeps_all_that_is_in_use_and_what_a_killed_run_goes_on_from(toy: Dataset, ahead: float) -> None:
+def test_gc_keeps_all_that_is_in_use_and_what_a_killed_run_goes_on_from(
+    toy: GraphDataset, ahead: float
+) -> None:
     built_while_the_clock_was(ahead, toy)
     rollouts = Path(str(toy.storage)) / "rollouts"
     shutil.copytree(

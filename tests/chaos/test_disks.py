@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from rl_assets.assets.dataset import Dataset
 from rl_assets.contract import gate
+from rl_assets.graph.dataset import GraphDataset
 from tests.build import failure, materialize, problem, write_jsonl
 from tests.chaos.kills import assets, is_whole, leftovers, require_whole, start
 
 OTHER = [problem(number) for number in range(20, 30)]
 
 
-def outcome(dataset: Dataset, before: Callable[[], object], after: Callable[[], object] = bool) -> str:
+def outcome(dataset: GraphDataset, before: Callable[[], object], after: Callable[[], object] = bool) -> str:
     """Build in a process in which `before` was done; the message of the step that failed.
 
     Args:
@@ -49,7 +49,7 @@ def outcome(dataset: Dataset, before: Callable[[], object], after: Callable[[], 
     return message
 
 
-def change_the_rows(dataset: Dataset) -> None:
+def change_the_rows(dataset: GraphDataset) -> None:
     write_jsonl(dataset.root / "data/toy/train.jsonl", OTHER)
 
 
@@ -57,7 +57,7 @@ def change_the_rows(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("size", [1_000, 9_000, 13_000])
-def test_a_full_disk(toy: Dataset, size: int) -> None:
+def test_a_full_disk(toy: GraphDataset, size: int) -> None:
     """No file may grow beyond a size, as if the disk were full there."""
     change_the_rows(toy)
     before = assets(toy.root)
@@ -72,7 +72,7 @@ def test_a_full_disk(toy: Dataset, size: int) -> None:
     assert before.keys() <= assets(toy.root).keys()
 
 
-def test_a_storage_that_may_not_be_written(toy: Dataset) -> None:
+def test_a_storage_that_may_not_be_written(toy: GraphDataset) -> None:
     change_the_rows(toy)
     before = assets(toy.root)
     folders = [path for path in (toy.root / "data/storage").rglob("*") if path.is_dir()]
@@ -147,7 +147,7 @@ needs_mounts = pytest.mark.skipif(not may_mount(), reason="this system lets nobo
 
 @needs_mounts
 @pytest.mark.parametrize("free", [0, 50_000])
-def test_a_disk_without_room(toy: Dataset, free: int) -> None:
+def test_a_disk_without_room(toy: GraphDataset, free: int) -> None:
     """What the failed build left is looked at in its process, where the disk is."""
     change_the_rows(toy)
     before = assets(toy.root)
@@ -162,7 +162,7 @@ def test_a_disk_without_room(toy: Dataset, free: int) -> None:
 
 
 @needs_mounts
-def test_a_disk_that_is_mounted_read_only(toy: Dataset) -> None:
+def test_a_disk_that_is_mounted_read_only(toy: GraphDataset) -> None:
     change_the_rows(toy)
     before = assets(toy.root)
     message = outcome(toy, lambda: Mounts().read_only(toy.root / "data/storage"))
@@ -182,7 +182,7 @@ def test_a_disk_that_is_mounted_read_only(toy: Dataset) -> None:
     ids=["vanishes", "grows"],
 )
 def test_a_raw_file_that_changes_after_its_scan(
-    toy: Dataset, change: Callable[[Path], object], says: str
+    toy: GraphDataset, change: Callable[[Path], object], says: str
 ) -> None:
     change_the_rows(toy)
     assert materialize(toy, "raw_files").success
@@ -206,7 +206,7 @@ def test_a_raw_file_that_changes_after_its_scan(
     ids=["vanishes", "grows", "shrinks", "is written over"],
 )
 def test_a_raw_file_that_changes_while_it_is_read(
-    toy: Dataset, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], says: str
+    toy: GraphDataset, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], says: str
 ) -> None:
     change_the_rows(toy)
     raw, read_rows, before = toy.root / "data/toy/train.jsonl", gate.read_rows, assets(toy.root)

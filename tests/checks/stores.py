@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.checks import CHECKS
-from rl_assets.checks.check import Check
-from rl_assets.checks.findings import Findings
-from rl_assets.contract import ROW_SCHEMA
-from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import Table, TableWriter
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.contract.schema import ROW_SCHEMA
+from rl_assets.graph.checks import CHECKS
+from rl_assets.graph.checks.check import Check
+from rl_assets.graph.checks.findings import Findings
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.rewards.builders import uid
 
 
-def bare_dataset(root: Path, **attributes: Any) -> Dataset:
+def bare_dataset(root: Path, **attributes: Any) -> GraphDataset:
     """A dataset `toy` whose files and policy nobody reads."""
     spec = {
         "dataset": "toy",
@@ -25,10 +25,10 @@ def bare_dataset(root: Path, **attributes: Any) -> Dataset:
         "policy": {"path": "p"},
         "rollout": {"n": 2},
     }
-    return Dataset(DataToRolloutSpec.model_validate({**spec, **attributes}), root)
+    return GraphDataset(DataToRolloutSpec.model_validate({**spec, **attributes}), root)
 
 
-def put(dataset: Dataset, asset: str, schema: pa.Schema, rows: Iterable[dict[str, Any]]) -> Table:
+def put(dataset: GraphDataset, asset: str, schema: pa.Schema, rows: Iterable[dict[str, Any]]) -> Table:
     """Store `rows` as the asset's table."""
     folder = Path(str(dataset.storage))
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def contract_row(number: int = 0, truth: Any = "72", **changes: Any) -> dict[str
     }
 
 
-def put_contract(dataset: Dataset, *rows: dict[str, Any]) -> Table:
+def put_contract(dataset: GraphDataset, *rows: dict[str, Any]) -> Table:
     """Store the rows as `field_contract`."""
     return put(dataset, "field_contract", ROW_SCHEMA, rows)
 
@@ -70,7 +70,7 @@ def the_others_warn(name: str) -> dict[str, dict[str, str]]:
     return {"severities": {check.name: "warn" for check in CHECKS if check.name != name}}
 
 
-def evaluate(dataset: Dataset, asset: str, name: str) -> Findings:
+def evaluate(dataset: GraphDataset, asset: str, name: str) -> Findings:
     """What the check finds in the dataset's store."""
     return the_check(asset, name).evaluate(dataset)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.rewards import SCORE_SCHEMA
+from rl_assets.graph.dataset import GraphDataset
 from rl_assets.rewards.difficulty import measure_difficulty
-from rl_assets.rewards.report import BuildReport
+from rl_assets.rewards.scoring import SCORE_SCHEMA
+from rl_assets.trainset.report import BuildReport
 from tests.build import materialize
 from tests.checks.stores import contract_row, put
 from tests.checks.test_verl_dataset import store
@@ -17,7 +17,7 @@ from tests.rewards.builders import reward_input, uid
 pytestmark = pytest.mark.usefixtures("ungated")
 
 
-def build(root: Path, scores: list[float], **attributes: Any) -> Dataset:
+def build(root: Path, scores: list[float], **attributes: Any) -> GraphDataset:
     """A build with one prompt, whose responses have these scores."""
     dataset = store(root, [contract_row(0)], **attributes)
     rows = ({**reward_input(0, n, "my answer"), "score": score} for n, score in enumerate(scores))
@@ -28,7 +28,7 @@ def build(root: Path, scores: list[float], **attributes: Any) -> Dataset:
     return dataset
 
 
-def report(dataset: Dataset) -> BuildReport:
+def report(dataset: GraphDataset) -> BuildReport:
     return BuildReport.model_validate_json((dataset.storage / "build_report.json").read_bytes())
 
 
@@ -62,7 +62,7 @@ def test_movers_are_shown_with_a_response_unless_previews_are_off(tmp_path: Path
 def test_a_changed_setting_is_named_and_no_secret_is_kept(tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text("def compute_score(**_): return 1.0")
 
-    def built(scores: list[float], temperature: float, token: str) -> Dataset:
+    def built(scores: list[float], temperature: float, token: str) -> GraphDataset:
         function = {"path": "reward.py", "reward_kwargs": {"token": token}}
         how = {"rollout": {"temperature": temperature}, "reward": {"custom_reward_function": function}}
         return build(tmp_path, scores, **how)

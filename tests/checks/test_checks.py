@@ -7,19 +7,22 @@ from typing import Any, get_args
 
 import pytest
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.checks import CHECKS
-from rl_assets.checks.findings import SHOWN_ROWS, Findings
-from rl_assets.checks.record import READS
-from rl_assets.protocol import DataProto, ShardManifest, write_shard
-from rl_assets.spec import CheckName
-from rl_assets.store import TableWriter, publish_file, staging, write_file
+from rl_assets.base.files import publish_file, staging, write_file
+from rl_assets.base.tables import TableWriter
+from rl_assets.graph.checks import CHECKS
+from rl_assets.graph.checks.findings import SHOWN_ROWS, Findings
+from rl_assets.graph.checks.record import READS
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import write_shard
+from rl_assets.spec.checks import CheckName
 
 Rows = list[dict[str, Any]]
 BY_NAME = {f"{check.asset}.{check.name}": check for check in CHECKS}
 
 
-def rewrite(dataset: Dataset, asset: str, change: Callable[[Rows], object]) -> None:
+def rewrite(dataset: GraphDataset, asset: str, change: Callable[[Rows], object]) -> None:
     """Change the rows that an asset stored."""
     table = dataset.table(asset)
     rows = list(table.rows())
@@ -30,7 +33,7 @@ def rewrite(dataset: Dataset, asset: str, change: Callable[[Rows], object]) -> N
         publish_file(folder / "table", table.path)
 
 
-def reshard(dataset: Dataset, asset: str, change: Callable[[DataProto], DataProto | None]) -> None:
+def reshard(dataset: GraphDataset, asset: str, change: Callable[[DataProto], DataProto | None]) -> None:
     """Change the first shard of an asset; None takes it out of the manifest."""
     manifest = dataset.shard_manifest(asset)
     first, *others = manifest.shards
@@ -150,25 +153,31 @@ REFUSED = "rejected_rows.reward_model_rules"
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME.keys() - {REFUSED, CUT, UNSOLVED}))
-def test_a_check_passes_on_what_the_graph_made(toy_run: tuple[Dataset, Any], name: str) -> None:
+def test_a_check_passes_on_what_the_graph_made(toy_run: tuple[GraphDataset, Any], name: str) -> None:
     assert BY_NAME[name].evaluate(toy_run[0]).passed
 
 
-def test_many_truncated_responses_are_a_warning(toy_run: tuple[Dataset, Any]) -> None:
+def test_many_truncated_responses_are_a_warning(toy_run: tuple[GraphDataset, Any]) -> None:
     """Eight tokens are too few for most answers of the toy dataset."""
     findings = BY_NAME[CUT].evaluate(toy_run[0])
     share = findings.numbers["truncated_share"]
     assert findings.passed is (share <= 0.5)
     spec = toy_run[0].spec
     checks = spec.checks.model_copy(update={"truncated_share": 1.0})
-    assert BY_NAME[CUT].evaluate(Dataset(spec.model_copy(update={"checks": checks}), toy_run[0].root)).passed
+    assert (
+        BY_NAME[CUT]
+        .evaluate(GraphDataset(spec.model_copy(update={"checks": checks}), toy_run[0].root))
+        .passed
+    )
     checks = spec.checks.model_copy(update={"truncated_share": 0.0})
     assert (
-        not BY_NAME[CUT].evaluate(Dataset(spec.model_copy(update={"checks": checks}), toy_run[0].root)).passed
+        not BY_NAME[CUT]
+        .evaluate(GraphDataset(spec.model_copy(update={"checks": checks}), toy_run[0].root))
+        .passed
     )
 
 
-def test_a_theme_of_rules_counts_what_each_refused_zeros_included(toy_run: tuple[Dataset, Any]) -> None:
+def test_a_theme_of_rules_counts_what_each_refused_zeros_included(toy_run: tuple[GraphDataset, Any]) -> None:
     findings = BY_NAME[REFUSED].evaluate(toy_run[0])
     assert findings.numbers["reward_model.ground_truth_missing"] == 1
     assert findings.numbers["reward_model.not_an_object"] == 0
@@ -179,7 +188,7 @@ def test_a_theme_of_rules_counts_what_each_refused_zeros_included(toy_run: tuple
 
 @pytest.mark.parametrize(("name", "asset", "fault"), TABLE_FAULTS)
 def test_a_check_finds_a_fault_in_a_table(
-    toy: Dataset, name: str, asset: str, fault: Callable[[Rows], object]
+    toy: GraphDataset, name: str, asset: str, fault: Callable[[Rows], object]
 ) -> None:
     rewrite(toy, asset, fault)
     assert not BY_NAME[name].evaluate(toy).passed
@@ -187,13 +196,13 @@ def test_a_check_finds_a_fault_in_a_table(
 
 @pytest.mark.parametrize(("name", "asset", "fault"), SHARD_FAULTS)
 def test_a_check_finds_a_fault_in_a_shard(
-    toy: Dataset, name: str, asset: str, fault: Callable[[DataProto], DataProto | None]
+    toy: GraphDataset, name: str, asset: str, fault: Callable[[DataProto], DataProto | None]
 ) -> None:
     reshard(toy, asset, fault)
     assert not BY_NAME[name].evaluate(toy).passed
 
 
-def test_an_empty_file_is_found(toy: Dataset) -> None:
+def test_an_empty_file_is_found(toy: GraphDataset) -> None:
     manifest = toy.raw_manifest()
     files = [file.model_copy(update={"rows": 0}) for file in manifest.files]
     write_file(
@@ -204,7 +213,7 @@ def test_an_empty_file_is_found(toy: Dataset) -> None:
     assert [row["source_file"] for row in findings.rows] == ["data/toy/train.jsonl", "data/toy/val.jsonl"]
 
 
-def test_a_failing_row_is_named_with_its_uid_file_and_row(toy: Dataset) -> None:
+def test_a_failing_row_is_named_with_its_uid_file_and_row(toy: GraphDataset) -> None:
     rewrite(toy, "field_contract", set_field("prompt", IMAGE))
     (row,) = BY_NAME["field_contract.placeholder_media"].evaluate(toy).rows
     first = toy.table("field_contract").head(1)[0]
@@ -216,7 +225,7 @@ def test_a_failing_row_is_named_with_its_uid_file_and_row(toy: Dataset) -> None:
     }
 
 
-def test_a_damaged_shard_fails_the_check_by_name(toy: Dataset) -> None:
+def test_a_damaged_shard_fails_the_check_by_name(toy: GraphDataset) -> None:
     ref = toy.shard_manifest("proto_shards").shards[0]
     rows = toy.storage / "proto_shards" / ref.path / "rows.parquet"
     damaged = bytearray(rows.read_bytes())
@@ -246,7 +255,7 @@ def test_every_check_is_explained_to_a_newcomer() -> None:
     assert {check.asset for check in CHECKS} <= READS.keys()
 
 
-def test_checks_over_shards_show_numbers_per_shard(toy_run: tuple[Dataset, Any]) -> None:
+def test_checks_over_shards_show_numbers_per_shard(toy_run: tuple[GraphDataset, Any]) -> None:
     dataset = toy_run[0]
     for check in CHECKS:
         if check.asset in ("proto_shards", "rollouts"):
@@ -259,13 +268,13 @@ def test_checks_over_shards_show_numbers_per_shard(toy_run: tuple[Dataset, Any])
             assert check.result(dataset, findings).metadata["shards"].records
 
 
-def test_lost_rows_are_named(toy: Dataset) -> None:
+def test_lost_rows_are_named(toy: GraphDataset) -> None:
     rewrite(toy, "rejected_rows", drop_first)
     findings = BY_NAME["field_contract.rows_conserved"].evaluate(toy)
     assert [row["source_row"] for row in findings.rows] == [None, 7]
 
 
-def test_a_failing_shard_is_first_and_counts_its_rows(toy: Dataset) -> None:
+def test_a_failing_shard_is_first_and_counts_its_rows(toy: GraphDataset) -> None:
     reshard(toy, "proto_shards", set_values("prompt_ids", []))
     metadata = BY_NAME["proto_shards.shard_rules"].result(toy).metadata
     first, *others = [record.data for record in metadata["shards"].records]

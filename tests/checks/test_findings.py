@@ -1,6 +1,6 @@
 """What a check found, in words: the first problems whole, with their places, and how many more there are."""
 
-from rl_assets.checks.findings import Findings
+from rl_assets.graph.checks.findings import Findings
 
 ROW = {"uid": "a" * 32, "source_file": "data/toy/train.jsonl", "source_row": 3}
 

@@ -9,12 +9,12 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.checks import CHECKS
-from rl_assets.checks.check import Check
-from rl_assets.protocol import DataProto
-from rl_assets.spec import DataToRolloutSpec
-from rl_assets.store import digest_file
+from rl_assets.base.digests import digest_file
+from rl_assets.graph.checks import CHECKS
+from rl_assets.graph.checks.check import Check
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import failed, failure, make_dataset, materialize, materialized, problem
 from tests.checks.test_checks import (
     BY_NAME,
@@ -43,11 +43,11 @@ NEXT = {
 """What is made of each asset."""
 
 
-def table(asset: str, change: Callable[[Rows], object]) -> Callable[[Dataset], None]:
+def table(asset: str, change: Callable[[Rows], object]) -> Callable[[GraphDataset], None]:
     return lambda dataset: rewrite(dataset, asset, change)
 
 
-def shard(asset: str, change: Callable[[DataProto], DataProto | None]) -> Callable[[Dataset], None]:
+def shard(asset: str, change: Callable[[DataProto], DataProto | None]) -> Callable[[GraphDataset], None]:
     return lambda dataset: reshard(dataset, asset, change)
 
 
@@ -61,20 +61,20 @@ def another_prompt_in_the_first_row(data: DataProto) -> DataProto:
     return data
 
 
-def export_file(dataset: Dataset, name: str) -> Path:
+def export_file(dataset: GraphDataset, name: str) -> Path:
     return Path(str(dataset.storage / "verl_dataset" / name))
 
 
-def a_train_row_is_lost(dataset: Dataset) -> None:
+def a_train_row_is_lost(dataset: GraphDataset) -> None:
     path = export_file(dataset, "train.parquet")
     pq.write_table(pq.read_table(path).slice(1), path)
 
 
-def validation_holds_the_train_prompts(dataset: Dataset) -> None:
+def validation_holds_the_train_prompts(dataset: GraphDataset) -> None:
     export_file(dataset, "val.parquet").write_bytes(export_file(dataset, "train.parquet").read_bytes())
 
 
-def a_number_is_beyond_every_reader(dataset: Dataset) -> None:
+def a_number_is_beyond_every_reader(dataset: GraphDataset) -> None:
     rewrite(dataset, "length_filtered", set_field("extra_info", json.dumps({"seed": 2**70})))
     manifest = Path(str(dataset.storage / "verl_dataset.json"))
     export = json.loads(manifest.read_text())
@@ -86,7 +86,7 @@ def a_number_is_beyond_every_reader(dataset: Dataset) -> None:
 VIDEO = [{"item": '"clip.mp4"', "bytes": None, "digest": None}]
 """A video file, which is not put into the training files as bytes."""
 
-FAULTS: dict[str, Callable[[Dataset], None]] = {
+FAULTS: dict[str, Callable[[GraphDataset], None]] = {
     **{name: shard(asset, fault) for name, asset, fault in reversed(SHARD_FAULTS)},
     **{name: table(asset, fault) for name, asset, fault in reversed(TABLE_FAULTS)},
     "field_contract.scorer_known": table("field_contract", set_field("data_source", "nobody/scores")),
@@ -105,24 +105,26 @@ FAULTS: dict[str, Callable[[Dataset], None]] = {
 BLOCKING = sorted(name for name, check in BY_NAME.items() if check.severity == dg.AssetCheckSeverity.ERROR)
 
 
-def with_severities(dataset: Dataset, severities: dict[str, str]) -> Dataset:
+def with_severities(dataset: GraphDataset, severities: dict[str, str]) -> GraphDataset:
     values = dataset.spec.model_dump()
     values["checks"]["severities"] = severities
-    return Dataset(DataToRolloutSpec.model_validate(values), dataset.root)
+    return GraphDataset(DataToRolloutSpec.model_validate(values), dataset.root)
 
 
-def blocked_by_one(dataset: Dataset, check: Check) -> Dataset:
+def blocked_by_one(dataset: GraphDataset, check: Check) -> GraphDataset:
     """The dataset in which no check blocks but those of this one's name."""
     return with_severities(dataset, {other.name: "warn" for other in CHECKS if other.name != check.name})
 
 
-def stored(dataset: Dataset, assets: list[str]) -> list[str]:
+def stored(dataset: GraphDataset, assets: list[str]) -> list[str]:
     files = (Path(str(dataset.storage)).glob(f"{asset}.*") for asset in assets)
     return [digest_file(file) for found in files for file in sorted(found)]
 
 
 @pytest.mark.parametrize("name", BLOCKING)
-def test_the_next_asset_alone_refuses_what_a_blocking_check_does_not_pass(toy: Dataset, name: str) -> None:
+def test_the_next_asset_alone_refuses_what_a_blocking_check_does_not_pass(
+    toy: GraphDataset, name: str
+) -> None:
     check = BY_NAME[name]
     dataset, following = blocked_by_one(toy, check), NEXT[check.asset]
     before = stored(dataset, following)
@@ -196,7 +198,7 @@ class Counted:
         self.names: list[str] = []
         find = Check.find
 
-        def counted(check: Check, dataset: Dataset) -> Any:
+        def counted(check: Check, dataset: GraphDataset) -> Any:
             self.names.append(f"{check.asset}.{check.name}")
             return find(check, dataset)
 
@@ -246,7 +248,7 @@ def test_what_changed_is_checked_again(tmp_path: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_the_collator_refuses_such_rows_whatever_the_severities(
-    toy: Dataset, fault: Callable[[Rows], object], message: str
+    toy: GraphDataset, fault: Callable[[Rows], object], message: str
 ) -> None:
     dataset = with_severities(toy, {check.name: "warn" for check in CHECKS})
     before = dataset.shard_manifest("proto_shards")

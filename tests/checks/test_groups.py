@@ -6,19 +6,21 @@ from typing import Any
 import pytest
 import torch
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.protocol import DataProto, ShardManifest, write_shard
-from rl_assets.rewards import REWARD_INPUT_SCHEMA
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import write_shard
+from rl_assets.rewards.inputs import REWARD_INPUT_SCHEMA
 from tests.checks.stores import bare_dataset, evaluate, problems, put
 from tests.rewards.builders import reward_input, uid
 
 
-def inputs(dataset: Dataset, *rows: dict[str, Any]) -> list[str]:
+def inputs(dataset: GraphDataset, *rows: dict[str, Any]) -> list[str]:
     put(dataset, "reward_inputs", REWARD_INPUT_SCHEMA, rows)
     return problems(evaluate(dataset, "reward_inputs", "groups"))
 
 
-def rollouts(dataset: Dataset, prompts: list[int], texts: list[str]) -> list[str]:
+def rollouts(dataset: GraphDataset, prompts: list[int], texts: list[str]) -> list[str]:
     """Problems of a shard with one response per entry, all under one uid."""
     data = DataProto.from_dict(
         tensors={"prompts": torch.tensor(prompts).reshape(-1, 1)},

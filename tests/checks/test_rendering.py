@@ -6,10 +6,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.checks.gate import require_passed
-from rl_assets.contract import REJECT_SCHEMA, reject
+from rl_assets.contract.schema import REJECT_SCHEMA, reject
 from rl_assets.errors import InputError
-from rl_assets.prompts import LENGTH_FILTERED_SCHEMA
+from rl_assets.graph.checks.gate import require_passed
+from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
 from tests.checks.stores import (
     bare_dataset,
     contract_row,

@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.assets import ASSETS
-from rl_assets.assets.dataset import Dataset
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.dataset.dataset import ASSETS
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.build import BROKEN, definitions, make_dataset, problem, write_jsonl
 
 TO_SHARDS = ASSETS[: ASSETS.index("proto_shards") + 1]
@@ -19,7 +19,7 @@ GATE, SHARDS = "toy__length_filtered", "toy__proto_shards"
 
 def retried_job(root: str, spec: str) -> dg.JobDefinition:
     """The graph up to the shards of the dataset with this YAML; Dagster keeps one per argument."""
-    dataset = Dataset(DataToRolloutSpec.model_validate_json(spec), Path(root))
+    dataset = GraphDataset(DataToRolloutSpec.model_validate_json(spec), Path(root))
     job = dg.define_asset_job("toy_to_shards", selection=[dataset.key(name) for name in TO_SHARDS])
     return dg.Definitions.merge(definitions(dataset), dg.Definitions(jobs=[job])).resolve_job_def(job.name)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from rl_assets.checks.gate import require_passed
 from rl_assets.errors import InputError
-from rl_assets.rewards import SCORE_SCHEMA
+from rl_assets.graph.checks.gate import require_passed
+from rl_assets.rewards.scoring import SCORE_SCHEMA
 from tests.checks.stores import (
     bare_dataset,
     contract_row,

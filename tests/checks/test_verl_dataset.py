@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.verify import Damage, verify
-from rl_assets.contract import REJECT_SCHEMA, RawManifest
+from rl_assets.cli.verify_store import Damage, verify
+from rl_assets.contract.files.manifest import RawManifest
+from rl_assets.contract.schema import REJECT_SCHEMA
+from rl_assets.graph.dataset import GraphDataset
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA, OVERLONG_SCHEMA
 from rl_assets.rewards.difficulty import difficulty_schema
 from tests.build import failed, failure, materialize, materialized, write_jsonl
@@ -29,7 +30,7 @@ def prompt(text: str) -> dict[str, str]:
     return {"prompt": json.dumps([{"role": "user", "content": text}])}
 
 
-def store(root: Path, rows: Iterable[dict[str, Any]], **attributes: Any) -> Dataset:
+def store(root: Path, rows: Iterable[dict[str, Any]], **attributes: Any) -> GraphDataset:
     """A dataset whose length gate left `rows`."""
     dataset = bare_dataset(root, **attributes)
     rows = [{**row, "prompt_ids": [1], "prompt_length": 1} for row in rows]
@@ -41,7 +42,7 @@ def store(root: Path, rows: Iterable[dict[str, Any]], **attributes: Any) -> Data
     return dataset
 
 
-def rewrite(dataset: Dataset, name: str, change: Any) -> None:
+def rewrite(dataset: GraphDataset, name: str, change: Any) -> None:
     """Change the rows of a file behind the asset's back."""
     path = str(dataset.storage / "verl_dataset" / name)
     table = pq.read_table(path)
@@ -49,13 +50,13 @@ def rewrite(dataset: Dataset, name: str, change: Any) -> None:
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Dataset:
+def dataset(tmp_path: Path) -> GraphDataset:
     dataset = store(tmp_path, [contract_row(0), contract_row(1), contract_row(2, split="val")])
     assert failed(materialize(dataset, "verl_dataset")) == set()
     return dataset
 
 
-def test_the_files_lie_beside_their_manifest(dataset: Dataset) -> None:
+def test_the_files_lie_beside_their_manifest(dataset: GraphDataset) -> None:
     folder = Path(str(dataset.storage / "verl_dataset"))
     assert {path.name for path in folder.iterdir()} == {
         "train.parquet",
@@ -104,7 +105,7 @@ def test_prompts_are_chosen_by_their_pass_rates(tmp_path: Path) -> None:
 
 
 def test_a_choice_that_takes_nothing_stops_the_run_and_leaves_the_last_files(
-    dataset: Dataset, tmp_path: Path
+    dataset: GraphDataset, tmp_path: Path
 ) -> None:
     before = dataset.export()
     narrow = store(tmp_path, [contract_row(0)], curation={"pass_rate": [0.5, 0.5]})
@@ -116,7 +117,7 @@ def test_a_choice_that_takes_nothing_stops_the_run_and_leaves_the_last_files(
     assert pq.read_table(str(dataset.storage / "verl_dataset/train.parquet")).num_rows == 2
 
 
-def test_a_value_that_changed_is_found(dataset: Dataset) -> None:
+def test_a_value_that_changed_is_found(dataset: GraphDataset) -> None:
     def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows[1]["reward_model"]["ground_truth"] = "73"
         return rows
@@ -126,7 +127,7 @@ def test_a_value_that_changed_is_found(dataset: Dataset) -> None:
     assert problem == "`reward_model` is not what the raw file says"
 
 
-def test_a_row_that_went_missing_is_found(dataset: Dataset) -> None:
+def test_a_row_that_went_missing_is_found(dataset: GraphDataset) -> None:
     rewrite(dataset, "train.parquet", lambda rows: rows[1:])
     assert problems(evaluate(dataset, "verl_dataset", "loads_whole")) == [
         "train.parquet has 2 rows, and 1 were loaded"
@@ -246,7 +247,7 @@ def test_a_number_that_changed_is_found_in_a_column_of_several_shapes(tmp_path: 
     ]
 
 
-def test_a_validation_prompt_that_is_also_a_train_prompt_is_found(dataset: Dataset) -> None:
+def test_a_validation_prompt_that_is_also_a_train_prompt_is_found(dataset: GraphDataset) -> None:
     def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{**row, "prompt": [{"content": "What is 0 + 0?", "role": "user"}]} for row in rows]
 
@@ -256,7 +257,7 @@ def test_a_validation_prompt_that_is_also_a_train_prompt_is_found(dataset: Datas
     ]
 
 
-def test_a_row_that_is_neither_taken_nor_left_out_is_found(dataset: Dataset) -> None:
+def test_a_row_that_is_neither_taken_nor_left_out_is_found(dataset: GraphDataset) -> None:
     rows = [contract_row(number) for number in range(4)]
     store(dataset.root, rows)
     (problem,) = problems(evaluate(dataset, "verl_dataset", "rows_conserved"))

@@ -9,7 +9,10 @@ from typing import Any
 
 from PIL import Image
 
-from rl_assets.contract import ContractOptions, ContractResult, apply_contract, decode_row, scan_files
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import ContractResult, apply_contract
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.contract.schema import decode_row
 
 ABSENT = object()
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rl_assets.assets.dataset import Dataset
 from rl_assets.cli import app
-from rl_assets.contract import CODES
+from rl_assets.contract.rules.codes import CODES
 from rl_assets.errors import InputError
-from rl_assets.rollout.fingerprint import policy_files
+from rl_assets.graph.dataset import GraphDataset
+from rl_assets.policy.fingerprint import policy_files
 from tests.build import TRAIN, VAL, problem
 from tests.contract.rows import row, said, write_jsonl
 from tests.project import attributes, make_project, run, write_defs
@@ -176,7 +176,9 @@ def test_lengths_are_measured_with_a_tokenizer(folder: Path, policy: Path) -> No
     assert [(one["row"], one["code"]) for one in report["warnings"]] == [(1, "prompt.overlong")]
 
 
-def test_a_dataset_is_judged_as_the_graph_judges_it(tmp_path: Path, toy_run: tuple[Dataset, Any]) -> None:
+def test_a_dataset_is_judged_as_the_graph_judges_it(
+    tmp_path: Path, toy_run: tuple[GraphDataset, Any]
+) -> None:
     dataset, _ = toy_run
     project = make_project(tmp_path / "project")
     for split, rows in (("train", TRAIN), ("val", VAL)):

@@ -9,11 +9,11 @@ from pydantic import BaseModel
 
 import rl_assets
 from rl_assets.cli.codes import codes_page
-from rl_assets.contract import CODES, ContractOptions, Finding
-from rl_assets.contract.codes import by_gravity
-from rl_assets.contract.scorers import KNOWN_SOURCES, similar_source
+from rl_assets.contract.rules.codes import CODES, Finding, by_gravity
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.contract.rules.scorers import KNOWN_SOURCES, similar_source
 from rl_assets.errors import InputError
-from rl_assets.spec import DataToRolloutSpec
+from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.conftest import ROOT
 from tests.contract.rows import judge, row
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_assets.prompts.control_tokens import PolicyTokens, read_policy_tokens
+from rl_assets.policy.control_tokens import PolicyTokens, read_policy_tokens
 from tests.build import POLICY, problem
 from tests.contract.rows import codes, errors, judge, said
 from tests.rollout.test_vocabulary import chat_policy

@@ -12,9 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rl_assets.contract import ContractOptions, RawManifest, apply_contract, gate, scan_files
-from rl_assets.contract.files import open_regular
-from rl_assets.contract.watch import Sighting, look
+from rl_assets.contract import gate
+from rl_assets.contract.files.manifest import RawManifest, open_regular
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.files.watch import Sighting, look
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.errors import InputError
 from tests.contract.rows import accepted, row, run, said, write_jsonl
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rl_assets.store import digest_bytes
+from rl_assets.base.digests import digest_bytes
 from tests.contract.rows import accepted, codes, data_uri, errors, judge, png, row, run, said, write_jsonl
 
 ONE = "<image> What is this?"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_assets.contract.media_boxes import cut_short
+from rl_assets.media.boxes import cut_short
 from tests.contract.rows import accepted, errors, judge, said
 from tests.prompts import media
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rl_assets.contract.jsontext import describe, show
-from rl_assets.contract.media_files import image_faults
+from rl_assets.base.jsontext import describe, show
+from rl_assets.media.files import image_faults
 from tests.contract.rows import codes, judge, png, row, run, said, write_jsonl
 
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_assets.contract import ContractOptions, decode_row
-from rl_assets.contract.arrow_rows import batch_rows
-from rl_assets.contract.codes import CODES
-from rl_assets.contract.options import RESERVED_COLUMNS
+from rl_assets.contract.files.arrow_rows import batch_rows
+from rl_assets.contract.rules.codes import CODES
+from rl_assets.contract.rules.options import RESERVED_COLUMNS, ContractOptions
+from rl_assets.contract.schema import decode_row
 from rl_assets.errors import InputError
 from tests.contract.rows import ABSENT, judge, row, run
 from tests.contract.test_reading import ARRAY, LINES, ROWS, parquet, zstd

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rl_assets.contract.reading import read_rows
+from rl_assets.contract.files.reading import read_rows
 from rl_assets.errors import InputError
 from tests.contract.rows import ABSENT, accepted, errors, judge, png, row, run, said, write_jsonl
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rl_assets.contract import MEDIA_COLUMNS, REJECT_SCHEMA, ROW_SCHEMA, decode_row, reject
-from rl_assets.store import TableWriter
+from rl_assets.base.modalities import MEDIA_COLUMNS
+from rl_assets.base.tables import TableWriter
+from rl_assets.contract.schema import REJECT_SCHEMA, ROW_SCHEMA, decode_row, reject
 from tests.contract.rows import ABSENT, judge, png, row, run, said
 
 

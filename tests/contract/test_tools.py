@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_assets.contract.draft import without_null_keys
-from rl_assets.prompts import PromptRenderer
+from rl_assets.contract.rules.draft import without_null_keys
+from rl_assets.prompts.render import PromptRenderer
 from tests.contract.rows import accepted, errors, judge, row, run
 from tests.prompts.families import tokenizer_with
 

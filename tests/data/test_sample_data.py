@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
 from scripts import make_gsm_symbolic, make_needs_care
 
 DATA = Path(__file__).parents[2] / "data"

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import peak_bytes
-from rl_assets.contract import CODES, ContractOptions, apply_contract, scan_files
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.codes import CODES
+from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.errors import InputError
 
 ADDRESS_SPACE = 12 << 30

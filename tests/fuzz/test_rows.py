@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.memory import peak_bytes
-from rl_assets.contract import CODES, ContractResult
-from rl_assets.prompts import PromptRenderer, filter_by_length
-from rl_assets.store import Table
+from rl_assets.base.tables import Table
+from rl_assets.contract.gate import ContractResult
+from rl_assets.contract.rules.codes import CODES
+from rl_assets.prompts.length import filter_by_length
+from rl_assets.prompts.render import PromptRenderer
 from tests.contract.rows import run
 from tests.fuzz.rows import mutated_lines, strange_table
 

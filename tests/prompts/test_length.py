@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
-from rl_assets.prompts import LengthResult, PromptRenderer, filter_by_length
+from rl_assets.base.tables import Table
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.prompts import length as length_module
-from rl_assets.prompts.length import cut_ids
+from rl_assets.prompts.length import LengthResult, cut_ids, filter_by_length
 from rl_assets.prompts.measure import Job, measure, measure_all, measure_in_processes, media_counts
-from rl_assets.store import Table
+from rl_assets.prompts.render import PromptRenderer
 from tests.build import problem, write_jsonl
 from tests.prompts.families import GEMMA, QWEN, WEATHER, tokenizer_with
 from tests.small import WITH_TOOLS

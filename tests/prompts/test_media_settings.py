@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rl_assets.errors import InputError
-from rl_assets.prompts.media_settings import MediumSettings, require_patch_size
+from rl_assets.media.settings import MediumSettings, require_patch_size
 from rl_assets.prompts.multimodal import MediaRenderer, load_media_renderer
 from tests.prompts import media, processors
 

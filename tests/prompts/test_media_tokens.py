@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from rl_assets.prompts.control_tokens import read_policy_tokens
-from rl_assets.prompts.media_tokens import media_tokens, read_media_token_ids
+from rl_assets.policy.control_tokens import read_policy_tokens
+from rl_assets.policy.media_tokens import media_tokens, read_media_token_ids
 
 
 def test_tokens_that_stand_for_media_are_told_from_others() -> None:

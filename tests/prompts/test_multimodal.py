@@ -20,14 +20,17 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers.video_utils import VideoMetadata
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.base.tables import Table
+from rl_assets.base.workers.pool import threads_of_own
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.errors import InputError
-from rl_assets.prompts import PromptRenderer, filter_by_length
-from rl_assets.prompts.expansion import learn_expansion
-from rl_assets.prompts.media_decode import read_audio, read_video
+from rl_assets.media.decode import read_audio, read_video
+from rl_assets.media.expansion import learn_expansion
+from rl_assets.prompts.length import filter_by_length
 from rl_assets.prompts.multimodal import MOST_THREADS, MediaRenderer, load_media_renderer
-from rl_assets.store import Table
-from rl_assets.workers import threads_of_own
+from rl_assets.prompts.render import PromptRenderer
 from tests.build import problem, write_jsonl
 from tests.prompts import media, processors
 from tests.prompts.families import WEATHER

@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rl_assets.contract.media_files import IMAGE_FORMATS, image_faults
-from rl_assets.prompts.media_decode import (
-    image_size,
-    looks_other_elsewhere,
-    read_audio,
-    read_image,
-    read_video,
-)
-from rl_assets.prompts.media_source import MediaSource, has_media, media_digest
-from rl_assets.protocol import MediaStore
+from rl_assets.media.decode import image_size, looks_other_elsewhere, read_audio, read_image, read_video
+from rl_assets.media.files import IMAGE_FORMATS, image_faults
+from rl_assets.media.source import MediaSource, has_media, media_digest
+from rl_assets.media.store import MediaStore
 from tests.prompts import media
 
 

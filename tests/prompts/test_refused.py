@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.prompts import PromptRenderer
+from rl_assets.prompts.render import PromptRenderer
 from rl_assets.prompts.templates import ChatTemplate
 from rl_assets.prompts.whole import lost_text
 from tests.prompts.families import FAMILIES, LLAMA, MISTRAL, QWEN

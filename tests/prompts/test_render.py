@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from rl_assets.errors import InputError
-from rl_assets.prompts import PromptRenderer
+from rl_assets.prompts.render import PromptRenderer
 
 HELLO = [{"role": "user", "content": "Hello"}]
 CHATS = [

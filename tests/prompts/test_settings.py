@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rl_assets.contract import ROW_SCHEMA
-from rl_assets.prompts import PromptRenderer
+from rl_assets.contract.schema import ROW_SCHEMA
+from rl_assets.media.source import MediaSource
 from rl_assets.prompts.measure import measure
-from rl_assets.prompts.media_source import MediaSource
 from rl_assets.prompts.multimodal import MediaRenderer
+from rl_assets.prompts.render import PromptRenderer
 from rl_assets.prompts.reuse import _keys
 from tests.prompts import media, processors
 from tests.prompts.families import QWEN

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.prompts import PromptRenderer
+from rl_assets.prompts.render import PromptRenderer
 from rl_assets.prompts.templates import ChatTemplate
 from tests.prompts.families import FAMILIES, GEMMA, LISTY, LLAMA, MISTRAL, QWEN, WEATHER, tokenizer_with
 

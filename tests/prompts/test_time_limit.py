@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rl_assets.errors import InputError
-from rl_assets.prompts import PromptRenderer, apart, time_limit
-from rl_assets.prompts.media_source import MediaSource
+from rl_assets.media.source import MediaSource
+from rl_assets.prompts import apart, time_limit
 from rl_assets.prompts.multimodal import MediaRenderer
+from rl_assets.prompts.render import PromptRenderer
 from tests.prompts import media, processors
 from tests.prompts.families import FAMILIES
 from tests.prompts.processors import tokenizer

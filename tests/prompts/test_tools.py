@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rl_assets.errors import InputError
-from rl_assets.prompts import load_tool_schemas
+from rl_assets.prompts.tools import load_tool_schemas
 
 VERL_FILE = """
 tools:

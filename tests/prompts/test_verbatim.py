@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jinja2 import Environment, TemplateError, TemplateSyntaxError
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from rl_assets.prompts import PromptRenderer
+from rl_assets.prompts.render import PromptRenderer
 from rl_assets.prompts.skeleton import Skeletons
 from rl_assets.prompts.templates import ChatTemplate
 from rl_assets.prompts.verbatim import is_verbatim

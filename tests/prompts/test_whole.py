@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.prompts import PromptRenderer
+from rl_assets.prompts.render import PromptRenderer
 from tests.prompts.families import LLAMA, QWEN, WEATHER
 from tests.prompts.processors import tokenizer
 

@@ -16,9 +16,13 @@ import pytest
 from omegaconf import OmegaConf
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.errors import InputError
-from rl_assets.prompts import LengthResult, PromptRenderer, filter_by_length, load_tool_schemas
+from rl_assets.prompts.length import LengthResult, filter_by_length
+from rl_assets.prompts.render import PromptRenderer
+from rl_assets.prompts.tools import load_tool_schemas
 from tests.build import POLICY, problem, write_jsonl
 from tests.prompts.families import FAMILIES, GEMMA, LLAMA, QWEN, WEATHER, tokenizer_with
 from tests.verl_wheel import ROOT

@@ -22,9 +22,13 @@ from omegaconf import OmegaConf
 from PIL import Image
 from verl.utils.tokenizer import build_multimodal_processor_inputs, hf_processor
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
-from rl_assets.prompts import PromptRenderer, filter_by_length, load_tool_schemas
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.prompts.length import filter_by_length
 from rl_assets.prompts.multimodal import load_media_renderer
+from rl_assets.prompts.render import PromptRenderer
+from rl_assets.prompts.tools import load_tool_schemas
 from tests.prompts import processors
 
 LIMIT = 70

@@ -4,7 +4,9 @@ import random
 
 import torch
 
-from rl_assets.protocol import DataProto, collate_fn, to_item
+from rl_assets.protocol.collate import collate_fn
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.item import to_item
 
 WORDS = [
     "apples",

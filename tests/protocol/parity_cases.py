@@ -21,10 +21,17 @@ from PIL import Image
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.dataset.rl_dataset import collate_fn as verl_collate_fn
 
-from rl_assets.contract import ContractOptions, apply_contract, decode_row, scan_files
-from rl_assets.protocol import DataProto, MediaStore, collate_fn, read_shard, to_item, write_shard
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.contract.schema import decode_row
+from rl_assets.media.store import MediaStore
+from rl_assets.protocol.collate import collate_fn
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.item import to_item
+from rl_assets.protocol.shards import read_shard, write_shard
 from rl_assets.protocol.values import deep_equal
-from rl_assets.verl import from_verl, to_verl
+from rl_assets.protocol.verl import from_verl, to_verl
 from tests.verl_wheel import ROOT
 
 OURS_ONLY = {"uid", "prompt_ids", "source_file", "source_row"}

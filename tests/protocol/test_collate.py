@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_assets.errors import InputError
-from rl_assets.protocol import DataProto, MediaStore, MismatchError, collate_fn, to_item
-from rl_assets.protocol.item import build_messages
+from rl_assets.media.store import MediaStore
+from rl_assets.prompts.messages import build_messages
+from rl_assets.protocol.collate import collate_fn
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.fields import MismatchError
+from rl_assets.protocol.item import to_item
 
 
 def row(content: Any = "What is 6 × 7?", **more: Any) -> dict[str, Any]:

@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_assets.protocol import DataProto, DataProtoItem, MismatchError
-from rl_assets.protocol import pad_dataproto_to_divisor as pad
-from rl_assets.protocol import unpad_dataproto as unpad
+from rl_assets.protocol.dataproto import DataProto, DataProtoItem
+from rl_assets.protocol.dataproto import pad_dataproto_to_divisor as pad
+from rl_assets.protocol.dataproto import unpad_dataproto as unpad
+from rl_assets.protocol.fields import MismatchError
 from rl_assets.protocol.values import deep_equal
 
 

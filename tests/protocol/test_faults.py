@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rl_assets.protocol import DataProto, ShardManifest, find_shard, read_shard, write_shard
-from rl_assets.store import write_file
+from rl_assets.base.files import write_file
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import find_shard, read_shard, write_shard
 from tests.protocol.batches import text_batch
 
 KILLS = 50

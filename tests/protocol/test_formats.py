@@ -11,14 +11,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rl_assets import formats
-from rl_assets.assets.unchanged import Record
-from rl_assets.checks.record import CheckRecord
+from rl_assets.base import formats
+from rl_assets.base.digests import digest_bytes
+from rl_assets.base.jsontext import to_json
+from rl_assets.base.manifests import read_manifest, read_record
+from rl_assets.base.tables import Table
+from rl_assets.dataset.records import Record
 from rl_assets.errors import InputError
-from rl_assets.protocol import DataProto, MediaStore, find_shard, read_shard
+from rl_assets.graph.checks.record import CheckRecord
+from rl_assets.media.store import MediaStore
+from rl_assets.protocol.dataproto import DataProto
 from rl_assets.protocol.manifest import ShardManifest
-from rl_assets.rollout import Journal
-from rl_assets.store import Table, digest_bytes, read_manifest, read_record, to_json
+from rl_assets.protocol.shards import find_shard, read_shard
+from rl_assets.rollout.journal import Journal
 from tests.build import failure, materialize
 from tests.protocol.fixtures import make
 
@@ -117,8 +122,8 @@ def _content(path: Path) -> Any:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "store"])
 def test_the_present_layout_is_the_specimens(kind: str, tmp_path: Path) -> None:
-    """Where this fails: raise the version in rl_assets/formats.py, teach the reader the old one or refuse
-    it, and run `python -m tests.protocol.fixtures.make`."""
+    """Where this fails: raise the version in rl_assets/base/formats.py, teach the reader the old one or
+    refuse it, and run `python -m tests.protocol.fixtures.make`."""
     folder, write = make.present(kind)
     assert folder.is_dir(), "run `python -m tests.protocol.fixtures.make` and commit the folder"
     (tmp_path / folder.name).mkdir()

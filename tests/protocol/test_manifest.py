@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_assets.base.digests import digest_bytes
 from rl_assets.errors import InputError
-from rl_assets.protocol import ShardManifest, ShardRef, shard_count, shard_of
-from rl_assets.store import digest_bytes
+from rl_assets.protocol.manifest import ShardManifest, ShardRef, shard_count, shard_of
 
 
 def ref(name: str = "a", digest: str = "0" * 32, path: str = "a-0") -> ShardRef:

@@ -6,8 +6,11 @@ import pytest
 from upath import UPath
 
 from rl_assets.errors import InputError
-from rl_assets.protocol import MediaStore, collate_fn, to_item, write_shard
+from rl_assets.media.store import MediaStore
+from rl_assets.protocol.collate import collate_fn
 from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.item import to_item
+from rl_assets.protocol.shards import write_shard
 
 
 @pytest.fixture(params=["local", "memory"])

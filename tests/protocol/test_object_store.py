@@ -8,8 +8,8 @@ from moto.server import ThreadedMotoServer
 from upath import UPath
 
 from rl_assets.errors import InputError
-from rl_assets.protocol import MediaStore, find_shard, read_shard, write_shard
-from rl_assets.protocol.shards import META
+from rl_assets.media.store import MediaStore
+from rl_assets.protocol.shards import META, find_shard, read_shard, write_shard
 from tests.protocol.batches import rollout_batch
 from tests.protocol.test_shards import same
 

@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
-from rl_assets.prompts import LENGTH_FILTERED_SCHEMA
-from rl_assets.protocol import MediaStore, ShardManifest, read_shard, shard_of, sharding
+from rl_assets.base.digests import digest_bytes
+from rl_assets.base.tables import TableWriter
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.media.store import MediaStore
+from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
+from rl_assets.protocol import sharding
+from rl_assets.protocol.manifest import ShardManifest, shard_of
 from rl_assets.protocol.sharding import ShardBudget, shard_rows
-from rl_assets.store import TableWriter, digest_bytes
+from rl_assets.protocol.shards import read_shard
 from tests.verl_wheel import ROOT
 
 COUNT = 4

@@ -15,7 +15,9 @@ from upath import UPath
 
 import rl_assets
 from rl_assets.errors import InputError
-from rl_assets.protocol import DataProto, ShardRef, find_shard, read_shard, write_shard
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.manifest import ShardRef
+from rl_assets.protocol.shards import find_shard, read_shard, write_shard
 from rl_assets.protocol.values import deep_equal
 from tests.protocol.batches import rollout_batch, text_batch
 from tests.protocol.test_columns import columns
@@ -293,8 +295,8 @@ class TestNoPickle:
     def test_a_pickle_with_a_forged_record_is_no_table_and_runs_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        from rl_assets.base.digests import digest_bytes
         from rl_assets.protocol.verified import FileRecord
-        from rl_assets.store import digest_bytes
 
         monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
         ref = write_shard(tmp_path, "s", rollout_batch(3))

@@ -7,8 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from rl_assets.protocol import DataProto, ShardManifest, read_shard, write_shard
 from rl_assets.protocol.columns import Encoding
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import read_shard, write_shard
 from rl_assets.rollout.tensors import rollout_tensors
 from tests.protocol.batches import rollout_batch, text_batch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_assets.errors import InputError
-from rl_assets.verl import to_verl
+from rl_assets.protocol.verl import to_verl
 from tests.protocol.batches import text_batch
 from tests.verl_wheel import ROOT, run_cases
 
@@ -24,5 +24,5 @@ def test_without_verl_the_message_says_what_to_install() -> None:
 
 
 def test_importing_the_bridge_imports_no_verl() -> None:
-    code = "import sys, rl_assets.verl; sys.exit('verl' in sys.modules)"
+    code = "import sys, rl_assets.protocol.verl; sys.exit('verl' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rl_assets.rewards import REWARD_INPUT_SCHEMA, SCORE_SCHEMA
-from rl_assets.store import Table, TableWriter
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.rewards.inputs import REWARD_INPUT_SCHEMA
+from rl_assets.rewards.scoring import SCORE_SCHEMA
 
 
 def uid(number: int) -> str:

@@ -17,9 +17,9 @@ from openrlhf.utils.config import hierarchize
 from openrlhf.utils.utils import get_tokenizer
 from openrlhf.utils.vlm_utils import process_prompt_with_images
 
-from rl_assets.contract import decode_row
-from rl_assets.prompts import PromptRenderer
-from rl_assets.store import Table
+from rl_assets.base.tables import Table
+from rl_assets.contract.schema import decode_row
+from rl_assets.prompts.render import PromptRenderer
 from tests.build import problem, write_jsonl
 from tests.prompts import processors
 from tests.rewards.test_media import contract, export, mixed, with_parts
@@ -100,7 +100,7 @@ def test_its_prompts_are_those_of_the_length_gate(tmp_path: Path, policy: Path, 
 
 
 def test_a_text_that_quotes_a_placeholder_stays_text(tmp_path: Path, policy: Path) -> None:
-    from rl_assets.rewards.forms import OPENRLHF
+    from rl_assets.trainset.forms import OPENRLHF
 
     (tmp_path / "raw").mkdir()
     write_jsonl(tmp_path / "raw/rows.jsonl", [problem(0)])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.contract.scorers import expected_truth, is_unreachable
+from rl_assets.contract.rules.scorers import expected_truth, is_unreachable
 from rl_assets.rewards.builtin import compute_score, has_builtin, perfect_answer
 from rl_assets.rewards.math_value import math_equal
 from rl_assets.rewards.verl_text import last_boxed

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_assets.contract import ROW_SCHEMA, scan_files
-from rl_assets.rewards.curate import Curated, Prompt, Selection, curate, read_prompts
-from rl_assets.rewards.similar import Benchmark, prompt_texts
-from rl_assets.store import TableWriter, digest_bytes
+from rl_assets.base.digests import digest_bytes
+from rl_assets.base.tables import TableWriter
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.schema import ROW_SCHEMA
+from rl_assets.trainset.curate import Curated, Prompt, Selection, curate, read_prompts
+from rl_assets.trainset.similar import Benchmark, prompt_texts
 from tests.build import write_jsonl
 from tests.checks.stores import contract_row
 from tests.contract.rows import png

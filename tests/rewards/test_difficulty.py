@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_assets.rewards import SCORE_SCHEMA
+from rl_assets.base.tables import Table, TableWriter
 from rl_assets.rewards.difficulty import (
     SourceDifficulty,
     difficulty_by_source,
@@ -19,7 +19,7 @@ from rl_assets.rewards.difficulty import (
     pass_counts,
     wilson_interval,
 )
-from rl_assets.store import Table, TableWriter
+from rl_assets.rewards.scoring import SCORE_SCHEMA
 from tests.rewards.builders import reward_input, score_table, uid
 
 

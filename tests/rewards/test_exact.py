@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.rewards.exact import json_text, numbers_as_text, to_array, widened
+from rl_assets.trainset.exact import json_text, numbers_as_text, to_array, widened
 
 INT64 = st.integers(-(2**63), 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_assets.contract import RawManifest
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.contract.files.manifest import RawManifest
 from rl_assets.errors import InputError
+from rl_assets.media.source import MediaSource
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
-from rl_assets.prompts.media_source import MediaSource
-from rl_assets.rewards.card import dataset_card
-from rl_assets.rewards.curate import Selection, curate, read_prompts
-from rl_assets.rewards.export import Export, write_export
-from rl_assets.rewards.media import MediaWriter
-from rl_assets.store import Table, TableWriter
+from rl_assets.trainset.card import dataset_card
+from rl_assets.trainset.curate import Selection, curate, read_prompts
+from rl_assets.trainset.export import Export, write_export
+from rl_assets.trainset.media import MediaWriter
 from tests.checks.stores import contract_row
 
 

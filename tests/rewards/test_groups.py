@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_assets.errors import InputError
-from rl_assets.rewards import RewardFunction, ScorePool
-from rl_assets.rewards import score_table as score_responses
+from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.groups import (
     SourceSummary,
     group_faults,
@@ -20,6 +19,8 @@ from rl_assets.rewards.groups import (
     preview_advantages,
     summarise,
 )
+from rl_assets.rewards.pool import ScorePool
+from rl_assets.rewards.scoring import score_table as score_responses
 from tests.rewards.builders import input_table, reward_input, score_table, uid
 
 

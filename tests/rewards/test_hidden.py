@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_assets.errors import InputError
-from rl_assets.rewards import RewardFunction, ScorePool, score_table
+from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.hidden import Hidden
+from rl_assets.rewards.pool import ScorePool
+from rl_assets.rewards.scoring import score_table
 from tests.rewards.builders import input_table, reward_input
 
 SECRETS = [

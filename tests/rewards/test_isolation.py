@@ -190,7 +190,8 @@ def test_what_it_starts_ends_when_the_program_is_killed(
 ) -> None:
     hostile()
     code = (
-        "from rl_assets.rewards import RewardFunction, ScorePool\n"
+        "from rl_assets.rewards.function import RewardFunction\n"
+        "from rl_assets.rewards.pool import ScorePool\n"
         f"function = RewardFunction({str(tmp_path / 'hostile.py')!r}, kwargs={{'mark': {str(tmp_path)!r}}})\n"
         "sample = 's', 'run child(mark, start_new_session=True).wait()', '1', '{}'\n"
         "list(ScorePool(function, 60, 1).score([sample]))"

@@ -172,5 +172,13 @@ def test_a_file_that_ends_the_program_is_refused_by_its_error(tmp_path: Path) ->
 def test_a_scoring_process_loads_little() -> None:
     code = "import json, sys, rl_assets.rewards.worker; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"pyarrow", "pydantic", "numpy", "dagster", "torch", "rl_assets.store", "rl_assets.contract"}
+    heavy = {
+        "pyarrow",
+        "pydantic",
+        "numpy",
+        "dagster",
+        "torch",
+        "rl_assets.base.tables",
+        "rl_assets.contract",
+    }
     assert heavy.isdisjoint(json.loads(done.stdout))

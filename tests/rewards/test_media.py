@@ -11,14 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
+from rl_assets.base.tables import Table, TableWriter
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.errors import InputError
+from rl_assets.media.source import MediaSource
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
-from rl_assets.prompts.media_source import MediaSource
-from rl_assets.rewards.curate import Selection, curate, read_prompts
-from rl_assets.rewards.export import Export, write_export
-from rl_assets.rewards.media import COPIES, MediaForm, MediaWriter, as_seen
-from rl_assets.store import Table, TableWriter
+from rl_assets.trainset.curate import Selection, curate, read_prompts
+from rl_assets.trainset.export import Export, write_export
+from rl_assets.trainset.media import COPIES, MediaForm, MediaWriter, as_seen
 from tests.build import problem, write_jsonl
 from tests.prompts import media
 

@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rl_assets.contract import ROW_SCHEMA, ContractOptions, apply_contract, decode_row, scan_files
-from rl_assets.store import TableWriter
+from rl_assets.base.tables import TableWriter
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.contract.schema import ROW_SCHEMA, decode_row
 from tests.rewards.test_export import export, fitting
 
 INFOS: list[dict[str, Any]] = [

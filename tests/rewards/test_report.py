@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from rl_assets.base.tables import TableWriter
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
 from rl_assets.rewards.difficulty import measure_difficulty
-from rl_assets.rewards.report import (
+from rl_assets.trainset.report import (
     BuildReport,
     Change,
     Mover,
@@ -17,7 +18,6 @@ from rl_assets.rewards.report import (
     render_report,
     take_snapshot,
 )
-from rl_assets.store import TableWriter
 from tests.checks.stores import contract_row
 from tests.rewards.builders import score_table, uid
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rl_assets.base.tables import Table
 from rl_assets.errors import InputError
 from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.pool import ScorePool
 from rl_assets.rewards.scoring import SCORE_SCHEMA, score_table
-from rl_assets.store import Table
 from tests.rewards.builders import input_table, reward_input
 
 WILD = """

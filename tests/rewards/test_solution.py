@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_assets.prompts.checkpoint import load_tokenizer
+from rl_assets.policy.checkpoint import load_tokenizer
 from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.pool import ScorePool
 from rl_assets.rewards.selftest import failing_answers

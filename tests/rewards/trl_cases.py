@@ -11,7 +11,7 @@ import transformers
 from PIL import Image
 from trl import GRPOConfig, GRPOTrainer
 
-from rl_assets.prompts import PromptRenderer
+from rl_assets.prompts.render import PromptRenderer
 from tests.prompts import processors
 from tests.rewards.test_media import export, mixed, with_parts
 from tests.verl_wheel import ROOT
@@ -109,7 +109,7 @@ def test_its_prompts_are_those_of_the_length_gate(tmp_path: Path, policy: Path, 
     renderer = PromptRenderer.load(policy, root=tmp_path).media
     from trl.data_utils import prepare_multimodal_messages
 
-    from rl_assets.contract import decode_row
+    from rl_assets.contract.schema import decode_row
 
     expected = {
         record["uid"]: renderer.inputs({**decode_row(record), "source_file": record["source_file"]})[0]

@@ -24,18 +24,23 @@ from verl.workers.reward_manager.dapo import DAPORewardManager
 from verl.workers.reward_manager.naive import NaiveRewardManager
 from verl.workers.reward_manager.prime import PrimeRewardManager
 
+from rl_assets.base.tables import TableWriter
+from rl_assets.media.source import MediaSource
 from rl_assets.prompts.length import LENGTH_FILTERED_SCHEMA
-from rl_assets.prompts.media_source import MediaSource
-from rl_assets.protocol import DataProto, ShardManifest, write_shard
-from rl_assets.rewards import RewardFunction, ScorePool, build_reward_inputs, reward_batch, score_table
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import write_shard
+from rl_assets.protocol.verl import to_verl
 from rl_assets.rewards.builtin import compute_score, perfect_answer
-from rl_assets.rewards.curate import Selection, curate, read_prompts
-from rl_assets.rewards.export import write_export
+from rl_assets.rewards.function import RewardFunction
+from rl_assets.rewards.inputs import build_reward_inputs, reward_batch
 from rl_assets.rewards.math_value import math_equal
-from rl_assets.rewards.media import MediaWriter
+from rl_assets.rewards.pool import ScorePool
+from rl_assets.rewards.scoring import score_table
 from rl_assets.rewards.verl_text import dapo_text, last_boxed, math_same, math_text
-from rl_assets.store import TableWriter
-from rl_assets.verl import to_verl
+from rl_assets.trainset.curate import Selection, curate, read_prompts
+from rl_assets.trainset.export import write_export
+from rl_assets.trainset.media import MediaWriter
 
 POLICY = Path(__file__).parents[2] / "data/policies/SmolLM2-135M-Instruct"
 PROMPT_WIDTH, RESPONSE_WIDTH = 8, 24

@@ -20,14 +20,17 @@ from qwen_vl_utils import vision_process
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tokenizer import hf_processor
 
-from rl_assets.contract import ContractOptions, apply_contract, scan_files
-from rl_assets.prompts import PromptRenderer, filter_by_length
-from rl_assets.prompts.media_decode import read_video
-from rl_assets.prompts.media_source import MediaSource
-from rl_assets.rewards.curate import Selection, curate, read_prompts
-from rl_assets.rewards.export import write_export
-from rl_assets.rewards.media import MediaForm, MediaWriter
-from rl_assets.rewards.verl_reader import DroppedError, VerlReader, VerlSource
+from rl_assets.contract.files.scan import scan_files
+from rl_assets.contract.gate import apply_contract
+from rl_assets.contract.rules.options import ContractOptions
+from rl_assets.media.decode import read_video
+from rl_assets.media.source import MediaSource
+from rl_assets.prompts.length import filter_by_length
+from rl_assets.prompts.render import PromptRenderer
+from rl_assets.trainset.curate import Selection, curate, read_prompts
+from rl_assets.trainset.export import write_export
+from rl_assets.trainset.media import MediaForm, MediaWriter
+from rl_assets.trainset.verl_reader import DroppedError, VerlReader, VerlSource
 from tests.prompts import media, processors
 
 LIMIT = 120

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_assets.rollout import Policy, load_policy
+from rl_assets.rollout.policy import Policy, load_policy
 from tests.rollout import tiny
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_assets.rollout import Policy, SamplingParams, load_policy
 from rl_assets.rollout.attention import ROW_ATTENTION
 from rl_assets.rollout.decode import Decoder
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import Policy, load_policy
 from rl_assets.rollout.requests import Prompt, Response
 from tests.rollout import tiny
 

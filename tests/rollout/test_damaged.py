@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from rl_assets.assets.dataset import Dataset
-from rl_assets.assets.sources import _policy, _tokenizer
 from rl_assets.errors import InputError
-from rl_assets.rollout import load_policy, policy_fingerprint
+from rl_assets.graph.assets.sources import _policy, _tokenizer
+from rl_assets.graph.dataset import Dataset
+from rl_assets.policy.fingerprint import policy_fingerprint
 from rl_assets.rollout.model import require_loadable
+from rl_assets.rollout.policy import load_policy
 from tests.build import failure, make_dataset, materialize, materialized, problem
 from tests.rollout import tiny
 

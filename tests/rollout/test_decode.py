@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from rl_assets.errors import InputError
-from rl_assets.rollout import Policy, SamplingParams
 from rl_assets.rollout.cache import _SLACK
 from rl_assets.rollout.decode import Decoder
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import Policy
 from rl_assets.rollout.positions import token_types
 from rl_assets.rollout.requests import Prompt, Response
 from tests.rollout import tiny

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from rl_assets.errors import InputError
-from rl_assets.protocol import DataProto
-from rl_assets.rollout import Policy, RolloutStats, SamplingParams, generate_rollouts, load_policy
+from rl_assets.protocol.dataproto import DataProto
 from rl_assets.rollout.cache import BatchCache
 from rl_assets.rollout.decode import PlainDecoder
+from rl_assets.rollout.engine import RolloutStats, generate_rollouts
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import Policy, load_policy
 from tests.rollout import tiny
 
 IDS = tiny.text_ids(7, 20)

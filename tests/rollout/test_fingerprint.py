@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rl_assets.errors import InputError
-from rl_assets.rollout import policy_fingerprint
+from rl_assets.policy.fingerprint import policy_fingerprint
 
 
 @pytest.fixture
@@ -84,7 +84,8 @@ def test_a_hub_id_that_cannot_be_fetched_is_refused() -> None:
 
 def test_it_needs_no_torch(checkpoint: Path) -> None:
     script = (
-        "import sys; from rl_assets.rollout import SamplingParams, policy_fingerprint;"
+        "import sys; from rl_assets.rollout.params import SamplingParams;"
+        "from rl_assets.policy.fingerprint import policy_fingerprint;"
         f"policy_fingerprint({str(checkpoint)!r}); SamplingParams();"
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )

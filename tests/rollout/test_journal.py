@@ -12,7 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.rollout import Journal, Policy, RolloutStats, SamplingParams, generate_rollouts, load_policy
+from rl_assets.rollout.engine import RolloutStats, generate_rollouts
+from rl_assets.rollout.journal import Journal
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import Policy, load_policy
 from rl_assets.rollout.requests import Prompt, Response, response_keys
 from tests.rollout import tiny
 

@@ -10,14 +10,26 @@ import pytest
 import torch
 
 from rl_assets.errors import InputError
-from rl_assets.prompts.media_decode import read_audio, read_video
+from rl_assets.media.decode import read_audio, read_video
+from rl_assets.media.store import MediaStore
+from rl_assets.prompts.messages import build_messages
 from rl_assets.prompts.multimodal import MOST_THREADS, MediaRenderer, load_media_renderer
-from rl_assets.protocol import DataProto, MediaStore, collate_fn, read_shard, to_item, write_shard
-from rl_assets.protocol.item import build_messages
-from rl_assets.rollout import SamplingParams, generate_rollouts, load_policy
-from rl_assets.rollout.media import MediaInputs, begin, in_turn, with_media, without_media
+from rl_assets.protocol.collate import collate_fn
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.item import to_item
+from rl_assets.protocol.shards import read_shard, write_shard
+from rl_assets.rollout.engine import generate_rollouts
+from rl_assets.rollout.media import (
+    MediaInputs,
+    begin,
+    in_turn,
+    with_media,
+    with_multi_modal_inputs,
+    without_media,
+)
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import load_policy
 from rl_assets.rollout.requests import Prompt, response_keys
-from rl_assets.verl import with_multi_modal_inputs
 from tests.prompts import media, processors
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rl_assets.errors import InputError
-from rl_assets.rollout import load_policy
-from rl_assets.rollout.fingerprint import policy_files
+from rl_assets.policy.fingerprint import policy_files
+from rl_assets.rollout.policy import load_policy
 from tests.rollout import tiny
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_assets.errors import InputError
-from rl_assets.rollout import SamplingParams
+from rl_assets.rollout.params import SamplingParams
 
 
 @pytest.mark.parametrize(

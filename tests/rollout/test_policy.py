@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rl_assets.errors import InputError
-from rl_assets.rollout import load_policy, policy_fingerprint
+from rl_assets.policy.fingerprint import policy_fingerprint
+from rl_assets.rollout.policy import load_policy
 from tests.rollout import tiny
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from rl_assets.rollout import SamplingParams
+from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.sampling import Sampler, exponential_noise, row_key, step_keys
 
 DRAWS = 20_000

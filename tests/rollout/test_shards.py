@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_assets.protocol import ShardManifest, read_shard, write_shard
-from rl_assets.rollout import SamplingParams, policy_fingerprint
+from rl_assets.policy.fingerprint import policy_fingerprint
+from rl_assets.policy.vocabulary import read_vocabulary
+from rl_assets.protocol.manifest import ShardManifest
+from rl_assets.protocol.shards import read_shard, write_shard
+from rl_assets.rollout.params import SamplingParams
 from rl_assets.rollout.shards import RolloutResult, roll_out_shards
-from rl_assets.rollout.vocabulary import read_vocabulary
 from tests.rollout import tiny
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_assets.rollout import Policy
+from rl_assets.rollout.policy import Policy
 from rl_assets.rollout.requests import Prompt, Response
 from rl_assets.rollout.tensors import rollout_tensors
 from tests.rollout import tiny

@@ -16,11 +16,14 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import rl_assets.rollout.policy
 from rl_assets.errors import InputError
-from rl_assets.prompts.checkpoint import load_tokenizer
-from rl_assets.rollout import Journal, Policy, SamplingParams, load_policy, policy_fingerprint
+from rl_assets.policy.checkpoint import load_tokenizer
+from rl_assets.policy.fingerprint import policy_fingerprint
+from rl_assets.policy.vocabulary import Vocabulary, read_vocabulary
 from rl_assets.rollout.engine import generate_rollouts
+from rl_assets.rollout.journal import Journal
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import Policy, load_policy
 from rl_assets.rollout.requests import Response
-from rl_assets.rollout.vocabulary import Vocabulary, read_vocabulary
 from tests.rollout import tiny
 from tests.rollout.test_shards import prompt_shards, roll_out
 

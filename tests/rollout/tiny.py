@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers as hf
 
-from rl_assets.protocol import DataProto
+from rl_assets.protocol.dataproto import DataProto
 from rl_assets.rollout.requests import Prompt
 
 VOCAB = 120

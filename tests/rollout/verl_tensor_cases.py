@@ -18,12 +18,15 @@ from verl.utils import hf_processor, hf_tokenizer
 from verl.utils.model import compute_position_id_with_mask
 from verl.utils.tokenizer import build_multimodal_processor_inputs, get_processor_token_id
 
-from rl_assets.prompts import PromptRenderer
-from rl_assets.prompts.media_decode import read_video
-from rl_assets.protocol import DataProto, collate_fn, to_item
-from rl_assets.rollout import SamplingParams, generate_rollouts, load_policy
-from rl_assets.rollout.media import with_media
-from rl_assets.verl import with_multi_modal_inputs
+from rl_assets.media.decode import read_video
+from rl_assets.prompts.render import PromptRenderer
+from rl_assets.protocol.collate import collate_fn
+from rl_assets.protocol.dataproto import DataProto
+from rl_assets.protocol.item import to_item
+from rl_assets.rollout.engine import generate_rollouts
+from rl_assets.rollout.media import with_media, with_multi_modal_inputs
+from rl_assets.rollout.params import SamplingParams
+from rl_assets.rollout.policy import load_policy
 from tests.prompts import media, processors
 
 P, R = 360, 6
@@ -167,7 +170,7 @@ def test_frames_and_size_that_a_video_asks_for_are_those_of_qwen_vl_utils(
     rolled: Rolled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its reader is given every frame as we decode it: torchvision, which it uses, reads none now."""
-    from rl_assets.prompts.media_settings import MediumSettings
+    from rl_assets.media.settings import MediumSettings
 
     everything, about = read_video(rolled.clip, lambda about: range(about["total_num_frames"]))
 

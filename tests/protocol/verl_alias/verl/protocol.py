@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from tensordict import TensorDict
 
-from rl_assets.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
+from rl_assets.protocol.dataproto import DataProto, pad_dataproto_to_divisor, unpad_dataproto
 from rl_assets.protocol.fields import MismatchError, merged
 
 __all__ = ["DataProto", "pad_dataproto_to_divisor", "unpad_dataproto"]

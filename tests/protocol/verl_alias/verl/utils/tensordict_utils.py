@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from rl_assets.protocol import DataProto
+from rl_assets.protocol.dataproto import DataProto
 
 
 def get_tensordict(tensor_dict: dict[str, Any], non_tensor_dict: dict[str, Any]) -> TensorDict:

@@ -1,0 +1,1 @@
+"""Raw files: which are taken, and how their rows are read."""

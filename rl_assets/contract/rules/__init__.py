@@ -1,0 +1,1 @@
+"""What a row must be: one table of codes, and the rules that find them."""

@@ -1,0 +1,1 @@
+"""The Dagster side: one component per YAML, its assets, checks, schedule and sensor."""

@@ -1,0 +1,1 @@
+"""A checkpoint: its files, its fingerprint, its special tokens."""
