@@ -171,6 +171,7 @@ def _lint_dataset(name: str, partition: str | None, defs: Path) -> Report:
         renderer=dataset.renderer(),
         max_prompt_length=data.max_prompt_length,
         pool=dataset.score_pool,
+        trainers=dataset.trainers,
         root=dataset.root,
         follow_links=data.follow_links,
     )

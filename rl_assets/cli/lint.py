@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rl_assets.base.tables import Table
     from rl_assets.prompts.render import PromptRenderer
     from rl_assets.rewards.pool import ScorePool
+    from rl_assets.trainset.unread import Trainers
 
 OVERLONG = "prompt.overlong"
 
@@ -61,6 +62,7 @@ def lint(
     renderer: "PromptRenderer | None" = None,
     max_prompt_length: int | None = None,
     pool: "ScorePool | None" = None,
+    trainers: "Trainers | None" = None,
     root: Path | None = None,
     follow_links: bool = True,
 ) -> Report:
@@ -70,6 +72,7 @@ def lint(
         renderer: renders the accepted rows too, where there is one; a row that its template refuses is
             rejected, and one longer than `max_prompt_length` is warned of.
         pool: scores right answers of accepted rows, where there is one, as `perfect_answers_score` does.
+        trainers: what they do not read of the rendered rows is told, as `trainers_read_rows` does.
         root: what relative paths start from, by default the current folder.
         follow_links: as in `scan_files`; who names files to be judged, and not kept, means what they lead to.
 
@@ -88,14 +91,17 @@ def lint(
             for warned in found
         ]
         accepted = result.accepted_rows
+        stops, notes = list[Issue](), list[str]()
         if renderer is not None:
-            refused, warned = _render(result, renderer, max_prompt_length, folder, options)
+            refused, warned, kept = _render(result, renderer, max_prompt_length, folder, options)
+            if trainers is not None:
+                (stops if trainers.stops else warnings).extend(_unread(kept, trainers))
             accepted -= len({(issue.file, issue.row) for issue in refused})
             rejected += refused
             warnings += warned
-        stops, notes = list[Issue](), list[str]()
         if pool is not None:
-            stops, failing, notes = _score(result.accepted, pool, options, renderer)
+            never, failing, notes = _score(result.accepted, pool, options, renderer)
+            stops += never
             warnings += failing
     return Report(
         accepted,
@@ -129,8 +135,9 @@ def _render(
     max_prompt_length: int | None,
     folder: Path,
     options: ContractOptions,
-) -> tuple[list[Issue], list[Issue]]:
-    """Rows that the chat template refuses; and rows whose prompt is too long, or may lack what it lacks."""
+) -> tuple[list[Issue], list[Issue], "Table"]:
+    """Rows that the chat template refuses; rows whose prompt is too long, or may lack what it lacks; and the
+    table of those that fit."""
     from rl_assets.prompts.length import filter_by_length
 
     limit = max_prompt_length or 1 << 30
@@ -161,7 +168,16 @@ def _render(
         for table in (gate.kept, gate.overlong):
             found = _issues(table.rows(("source_file", "source_row", "warnings")), "warnings")
             warned += (issue for issue in found if CODES[issue.code].stage == "render")
-    return refused, warned
+    return refused, warned, gate.kept
+
+
+def _unread(rows: "Table", trainers: "Trainers") -> Iterator[Issue]:
+    """What a trainer would pass over; of a setting for all rows, at the first of them."""
+    first = next(rows.rows(("source_file", "source_row")), None)
+    for one in trainers.unread(rows):
+        if record := one.record or first:
+            place = record["source_file"], record["source_row"]
+            yield Issue(*place, "row.unread_by_trainer", one.field, one.problem)
 
 
 def checkpoint_tokens(tokenizer: str | None, processor: str | None) -> PolicyTokens:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rl_assets.protocol.dataproto import DataProto
     from rl_assets.rollout.params import SamplingParams
     from rl_assets.trainset.media import MediaWriter
+    from rl_assets.trainset.unread import Trainers
 
 ASSETS = (
     "raw_files",
@@ -112,6 +113,19 @@ class Dataset:
         """How responses are scored."""
         reward = self.spec.reward
         return ScorePool(self.reward_function, reward.compute_score_timeout, reward.num_workers)
+
+    @property
+    def trainers(self) -> "Trainers":
+        """Who reads the training files."""
+        from rl_assets.trainset.unread import Trainers
+
+        data, curation = self.spec.data, self.spec.curation
+        settings = {
+            "tools": data.tool_config_path,
+            "chat_template_kwargs": data.apply_chat_template_kwargs or None,
+        }
+        stops = self.spec.checks.severities.get("trainers_read_rows") != "warn"
+        return Trainers(curation.forms, curation.media, settings, stops)
 
     def table(self, asset: str) -> Table:
         """The table that the asset stored."""

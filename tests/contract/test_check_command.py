@@ -304,6 +304,19 @@ def test_every_ground_truth_of_another_kind_is_listed_and_tags_that_verl_drops_a
     assert note.startswith("<answer>, </answer> are special tokens of the policy: verl's reward managers")
 
 
+@pytest.mark.parametrize(("severity", "status", "told"), [(None, 1, "stops"), ("warn", 0, "warnings")])
+def test_what_a_trainer_does_not_read_is_said_as_the_check_of_the_graph_says_it(
+    tmp_path: Path, severity: str | None, status: int, told: str
+) -> None:
+    rows = [said("one"), said("two", label="mine")]
+    checks = {"severities": {"trainers_read_rows": severity}} if severity else {}
+    found, report = checked(tmp_path, rows, curation={"forms": ["openrlhf"]}, checks=checks)
+    assert (found, report["accepted"]) == (status, 2)
+    (issue,) = (one for one in report[told] if one["code"] == "row.unread_by_trainer")
+    assert (issue["row"], issue["field"]) == (1, "label")
+    assert issue["message"].startswith("OpenRLHF does not read `label`")
+
+
 def test_codes_are_listed_and_explained(folder: Path) -> None:
     status, output = call("codes")
     assert status == 0

@@ -444,6 +444,12 @@ _TABLE = (
         "responses are scored elsewhere.",
         severity="error",
     ),
+    _on_rendering(
+        "row.unread_by_trainer",
+        "A trainer of the training files does not read a part of the row: the run stops before it generates.",
+        "Write the rows in the way that the message names, take the form out of `curation.forms`, or set "
+        "`checks.severities: {trainers_read_rows: warn}`.",
+    ),
     _on_scoring(
         "reward_model.right_answer_fails",
         "The ground truth, written as a perfect answer, does not score the maximum (with a reward function "
