@@ -67,6 +67,11 @@ BROKEN = {
 }
 
 
+def test_an_empty_yaml_is_called_empty(project: Path) -> None:
+    bad(project, "\n")
+    assert "(it is empty)" in said(project)[0]
+
+
 @pytest.mark.parametrize("case", BROKEN)
 def test_one_broken_yaml_harms_no_other_dataset(project: Path, case: str) -> None:
     text, line = BROKEN[case]

@@ -124,8 +124,9 @@ class ProjectTree(ComponentTree):
             ours = _ours(decl) if decl else []
             specs = [self._load(one) for one in ours]
         except Exception as error:  # Dagster and its parsers raise many kinds for a YAML that is no component
-            problem = error if isinstance(error, InputError) else _named(error, shown)
-            self._broken.append(Broken(shown, tuple(_DATASET.findall(_text(file))), problem))
+            text = _text(file)
+            problem = error if isinstance(error, InputError) else _named(error, shown, text)
+            self._broken.append(Broken(shown, tuple(_DATASET.findall(text)), problem))
             return None
         for name in specs:
             self._named[name].append(_File(shown, folder))
@@ -190,7 +191,7 @@ def _ours(decl: ComponentDecl) -> list[YamlDecl]:
     return [one for one in found if issubclass(one.component_type, DataToRollout)]
 
 
-def _named(error: Exception, file: Path) -> InputError:
+def _named(error: Exception, file: Path, text: str) -> InputError:
     """An error of Dagster's, or of its YAML parser, with the file and, where it is known, the line."""
     cause: BaseException = error
     while not isinstance(cause, (yaml.MarkedYAMLError, InputError)) and cause.__cause__:
@@ -198,6 +199,8 @@ def _named(error: Exception, file: Path) -> InputError:
     if isinstance(cause, InputError):
         return cause
     line, said = "", first_line(cause)
+    if not text.strip():
+        said = "it is empty"
     if isinstance(cause, yaml.MarkedYAMLError):
         mark = cause.problem_mark or cause.context_mark
         line = f":{mark.line + 1}" if mark else ""

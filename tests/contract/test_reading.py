@@ -47,6 +47,8 @@ ARRAY = json.dumps(ROWS).encode()
         ("array.json", ARRAY),
         ("pretty.json", b"\xef\xbb\xbf\n " + json.dumps(ROWS, indent=2).encode() + b"\n\n"),
         ("records.json", json.dumps({"version": "1.0", "data": ROWS}).encode()),
+        ("array.jsonl", ARRAY),
+        ("pretty.jsonl", json.dumps(ROWS, indent=2).encode()),
         ("concatenated.json", "\n".join(json.dumps(one, indent=1) for one in ROWS).encode()),
         ("train.Parquet", parquet(ROWS)),
     ],

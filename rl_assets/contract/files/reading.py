@@ -76,7 +76,7 @@ def read_rows(path: str, kind: Format, root: Path) -> Iterator[RawRow]:
     elif (encoding := _other_encoding(path, root)) is not None:
         message = f"found a file in {encoding}, expected UTF-8"
         yield RawRow(0, None, (Finding("text.not_utf8", None, message),))
-    elif kind == "jsonl" or _holds_lines(path, root):
+    elif _holds_lines(path, kind, root):
         yield from _line_rows(path, root)
     else:
         yield from _json_rows(path, root)
@@ -101,7 +101,7 @@ def count_rows(path: str, kind: Format, root: Path) -> int:
             return _plausible(file.metadata.num_rows, stream.seek(0, io.SEEK_END))
     if _other_encoding(path, root) is not None:
         return 1
-    if kind == "jsonl" or _holds_lines(path, root):
+    if _holds_lines(path, kind, root):
         return sum(1 for _ in _lines(path, root))
     return sum(1 for _ in _json_rows(path, root))
 
@@ -263,10 +263,21 @@ def _explained(position: int, number: int, line: bytes) -> RawRow:
 # A json file as one text
 
 
-def _holds_lines(path: str, root: Path) -> bool:
-    """Whether a .json file holds an object per line: its first line is one, and another line follows."""
+def _holds_lines(path: str, kind: Format, root: Path) -> bool:
+    """Whether a file holds an object per line, whatever its name ends in.
+
+    A .jsonl file does, unless it begins as an array of objects. A .json file does where its first line is an
+    object and another line follows.
+    """
     with _uncompressed(path, root) as stream:
-        if not _first_bytes(stream).startswith(b"{"):
+        try:
+            head = _first_bytes(stream)
+            if kind == "jsonl":
+                inner = head[1:].lstrip() or _first_bytes(stream)
+                return not (head.startswith(b"[") and inner.startswith(b"{"))
+        except (OSError, pa.ArrowException):  # damage is said where rows are read
+            return kind == "jsonl"
+        if not head.startswith(b"{"):
             return False
     lines = _lines(path, root)
     first = next(lines, None)
