@@ -6,7 +6,6 @@ or the new one, never half of either.
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import platform
@@ -17,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from upath import UPath
 
 from rl_assets.base import formats
@@ -26,6 +26,7 @@ from rl_assets.spec.credentials import REMEDY, carries_credentials
 
 DAMAGED = ".damaged"
 """Ending of the name under which something that cannot be read is put aside."""
+_LOCK = ".lock"
 _WEEK = 7 * 24 * 3600.0
 _log = logging.getLogger(__name__)
 
@@ -82,15 +83,14 @@ def staging(root: Path | UPath) -> Iterator[Path]:
 
 def _own_folder(parent: Path, held: contextlib.ExitStack) -> Path:
     """A fresh folder in `parent` that is locked until `held` is closed or the process dies."""
-    with contextlib.ExitStack() as alone:
-        with contextlib.suppress(OSError):  # a file system without locks
-            _lock(parent, alone, wait=True)
+    with locked(
+        parent / _LOCK
+    ):  # else another process may take a folder for abandoned that is not locked yet
         for other in parent.glob(f"{_machine()}*"):
             if is_abandoned(other):
                 shutil.rmtree(other, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=_machine(), dir=parent))
-        with contextlib.suppress(OSError):
-            _lock(folder, held, wait=False)
+        held.enter_context(locked(folder / _LOCK))
     return folder
 
 
@@ -105,35 +105,41 @@ def is_abandoned(folder: Path) -> bool:
     On this machine its lock says so. Of another machine's folder, or where the file system has no locks,
     nothing is known: it counts as abandoned once nothing in it was written for a week.
     """
-    locked = is_locked(folder) if folder.name.startswith(_machine()) else None
-    if locked is not None:
-        return not locked
+    held = is_locked(folder / _LOCK) if folder.name.startswith(_machine()) else None
+    if held is not None:
+        return not held
     times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
     return max(times) < time.time() - _WEEK
 
 
-def is_locked(path: Path) -> bool | None:
-    """Whether a living process of this machine has locked a file or folder; None where locks say nothing."""
-    with contextlib.ExitStack() as tried:
-        try:
-            return not _lock(path, tried, wait=False)
-        except OSError:  # gone meanwhile, or a file system without locks
-            return None
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Hold the lock of a file that is there for nothing else; wait while another process holds it.
 
-
-def _lock(path: Path, held: contextlib.ExitStack, *, wait: bool) -> bool:
-    """Whether the file or folder could be locked; it is until `held` is closed.
-
-    Raises:
-        OSError: it is not there, or the file system has no locks.
+    The lock ends with the block or the process. On a file system without locks nothing is held.
     """
-    handle = os.open(path, os.O_RDONLY)
-    held.callback(os.close, handle)
+    lock = FileLock(file, thread_local=False)
+    with contextlib.suppress(OSError):
+        lock.acquire()
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink()  # before the release: who waits for it sees that it is gone, and makes another
+        lock.release()
+
+
+def is_locked(file: Path) -> bool | None:
+    """Whether a living process of this machine holds the lock of a file; None where locks say nothing."""
+    if not file.exists():
         return False
-    return True
+    try:
+        with FileLock(file, blocking=False):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # gone meanwhile, or a file system without locks
+        return None
 
 
 def make_folder(path: Path | UPath) -> None:

@@ -156,7 +156,7 @@ def _is_abandoned(folder: UPath) -> bool:
 
 def _is_held(journal: UPath) -> bool:
     """Whether a living process writes one of the journal's files."""
-    return is_local(journal) and any(is_locked(Path(str(file))) for file in _files(journal))
+    return is_local(journal) and any(is_locked(file) for file in Path(str(journal)).glob("*.lock"))
 
 
 def _is_old(path: UPath) -> bool:

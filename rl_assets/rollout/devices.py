@@ -1,24 +1,30 @@
 """What the loop must know of the device: who holds it, and how much memory it has left."""
 
 import contextlib
-import fcntl
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 
 from rl_assets.base.progress import Log
 from rl_assets.base.workers.pool import CLUSTER
+from rl_assets.errors import InputError
 
 
 @contextlib.contextmanager
 def device_lock(device: torch.device, log: Log | None = None) -> Iterator[None]:
-    """Hold a CUDA device alone among the processes of this machine; wait while another one holds it.
+    """Hold a CUDA device alone among this user's processes on the machine; wait while another one holds it.
 
-    The lock is an `fcntl` lock on a file named after the device's UUID, so it is the same whatever
-    CUDA_VISIBLE_DEVICES says, and the system frees it when its holder dies. A CPU is not locked.
+    The lock is on a file named after the device's UUID, so it is the same whatever CUDA_VISIBLE_DEVICES
+    says, and the system frees it when its holder dies. A CPU is not locked.
+
+    Raises:
+        InputError: the folder of the locks is not this user's own.
     """
     if device.type != "cuda":
         yield
@@ -29,22 +35,38 @@ def device_lock(device: torch.device, log: Log | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def file_lock(name: str, log: Log | None = None) -> Iterator[None]:
-    """Hold the machine-wide lock `name`; `log` is told who holds it where that is another process."""
-    folder = Path(tempfile.gettempdir()) / "rl-assets-locks"
-    folder.mkdir(mode=0o1777, exist_ok=True)
-    # Opened for appending: a waiter must not wipe the holder's process id.
-    with (folder / f"{name}.lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            if log:
-                log(f"waiting for device {name}: process {file.read().strip() or '?'} holds it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+    """Hold this user's lock `name`; `log` is told who holds it where that is another process.
+
+    Raises:
+        InputError: the folder of the locks is not this user's own.
+    """
+    file = _own_folder() / f"{name}.lock"
+    lock = FileLock(file)
+    try:
+        held = lock.acquire(blocking=False)
+    except Timeout:
+        if log:
+            log(f"waiting for device {name}: process {file.read_text().strip() or '?'} holds it")
+        held = lock.acquire()
+    with held:
+        file.write_text(f"{os.getpid()}\n")
         yield
+
+
+def _own_folder() -> Path:
+    """A folder that this user alone can write to: in one of all users, a lock could be a link to any file."""
+    folder = Path(tempfile.gettempdir()) / f"rl-assets-locks-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise InputError(
+            file=folder,
+            found="a link, a file, or another user's folder",
+            expected="a folder of this user's own, for the locks of devices",
+            remedy="Remove it, or set TMPDIR to a folder of your own.",
+        )
+    return folder
 
 
 def device_names(name: str) -> list[str]:
@@ -76,7 +98,8 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def release_memory(device: torch.device) -> None:

@@ -2,32 +2,40 @@
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
 import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
 from rl_assets.base import formats
 from rl_assets.base.digests import digest_bytes
-from rl_assets.base.files import make_folder, named_errors, put_aside
+from rl_assets.base.files import locked, make_folder, named_errors, put_aside
 from rl_assets.base.jsontext import to_json
 from rl_assets.rollout.requests import Response
 
 _CHECK_DIGITS = 8
 
 
+class _Place(NamedTuple):
+    """Where a line lies: `length` bytes of `file`, from `start` on, without the line's end."""
+
+    file: Path
+    start: int
+    length: int
+
+
 class Journal:
     """A folder of append-only files of responses.
 
-    A process appends to a file of its own and reads all of them at the start, so several may work in one
+    A process appends to a file of its own and indexes all of them at the start, so several may work in one
     folder at once, and what a killed one has written stays good: a line counts only when it is whole and
-    its check digits hold. Two lines with one key hold the same response. A file is locked while a process
-    writes it, so that `rl-assets gc` leaves it alone.
+    its check digits hold. Two lines with one key hold the same response. In memory are the keys and where
+    their lines lie; a response is read when it is asked for. A lock file stands beside the file that a
+    process writes, so that `rl-assets gc` leaves it alone.
 
     Args:
         folder: a local folder; made on the first write.
@@ -39,42 +47,54 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: BinaryIO | None = None
-        self._found: dict[str, Response] = {}
+        self._held = contextlib.ExitStack()
+        self._places: dict[str, _Place] = {}
         for file in sorted(folder.glob("*.jsonl")):
             if file.is_dir():
                 put_aside(file, "a folder in the place of a file")
                 continue
-            for line in file.read_bytes().split(b"\n"):
-                entry = _decoded(line, file)
-                if entry:
-                    self._found[entry[0]] = entry[1]
+            start = 0
+            with file.open("rb") as lines:
+                for line in lines:
+                    entry = _entry(line.removesuffix(b"\n"), file)
+                    if entry:
+                        self._places[entry["key"]] = _Place(file, start, len(line) - line.endswith(b"\n"))
+                    start += len(line)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._places)
 
     def get(self, key: str) -> Response | None:
-        """The response with this key, or None."""
-        return self._found.get(key)
+        """The response with this key, or None: it was never added, or its line was damaged since."""
+        place = self._places.get(key)
+        if place is None:
+            return None
+        with place.file.open("rb") as stream:
+            stream.seek(place.start)
+            entry = _entry(stream.read(place.length), place.file)
+        return _response(entry) if entry else None
 
     def add(self, key: str, response: Response) -> None:
         """Keep a response; the operating system has it on return, so killing the process loses nothing."""
         if self._file is None:
             make_folder(self._folder)
-            self._file = (self._folder / f"{uuid.uuid4().hex}.jsonl").open("ab", buffering=0)
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        line = _encoded(key, response)
-        with named_errors(Path(self._file.name)):
+            path = self._folder / f"{uuid.uuid4().hex}.jsonl"
+            self._held.enter_context(locked(path.with_suffix(".lock")))
+            self._file = self._held.enter_context(path.open("ab", buffering=0))
+        file, line = Path(self._file.name), _encoded(key, response)
+        start = self._file.seek(0, os.SEEK_END)
+        with named_errors(file):
             if (written := self._file.write(line)) != len(line):
+                self._file.truncate(start)  # else the next line would be a part of this torn one
                 raise OSError(f"only {written} of {len(line)} bytes of a line could be written")
-        self._found[key] = response
+        self._places[key] = _Place(file, start, len(line) - 1)
 
     def close(self) -> None:
         """Write through to the disk and let go of the file."""
         if self._file is not None:
             os.fsync(self._file.fileno())
-            self._file.close()
             self._file = None
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -99,13 +119,18 @@ def _encoded(key: str, response: Response) -> bytes:
     return digest_bytes(text)[:_CHECK_DIGITS].encode() + b" " + text + b"\n"
 
 
-def _decoded(line: bytes, file: Path) -> tuple[str, Response] | None:
+def _entry(line: bytes, file: Path) -> dict[str, Any] | None:
+    """What a line holds; None where it is torn or damaged."""
     check, _, text = line.partition(b" ")
     if check != digest_bytes(text)[:_CHECK_DIGITS].encode():
         return None
     entry: dict[str, Any] = json.loads(text)
     formats.refuse_newer(str(file), formats.version(entry), formats.JOURNAL)
-    return entry["key"], Response(
+    return entry
+
+
+def _response(entry: dict[str, Any]) -> Response:
+    return Response(
         token_ids=entry["token_ids"],
         log_probs=_unpacked(entry["log_probs"]),
         raw_log_probs=_unpacked(entry["raw_log_probs"]),
