@@ -313,6 +313,10 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a file for the trainer is gone": ("verl_dataset/train.parquet", Path.unlink),
     "the report is gone": ("build_report.md", Path.unlink),
     "a record is gone": ("reward_inputs.build.json", Path.unlink),
+    "a record is of another Dagster": (
+        "length_filtered.build.json",
+        lambda path: path.write_text(path.read_text().replace("MetadataEntryData", "OtherData")),
+    ),
     "a record is cut": ("reward_inputs.build.json", lambda path: path.write_text("{")),
 }
 

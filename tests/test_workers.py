@@ -2,14 +2,20 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rl_assets.base.progress import Log
 from rl_assets.base.workers.pool import AHEAD, ahead
+from rl_assets.base.workers.ray import spread_on_ray
 from rl_assets.base.workers.spread import spread
 from rl_assets.errors import InputError
 
@@ -54,6 +60,65 @@ def test_without_tasks_no_device_is_set_up() -> None:
     said: list[str] = []
     assert list(spread(halver, [], ["a", "b"], said.append)) == []
     assert said == []
+
+
+class OneWorker:
+    """Ray as far as `spread_on_ray` uses it: a cluster of one core, which is done with a task at once."""
+
+    exceptions = SimpleNamespace(RayTaskError=KeyError)
+
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
+        self.thread = thread
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 1.0}
+
+    def remote(self, kind: type) -> Any:
+        def start(*arguments: Any) -> Any:
+            do = kind(*arguments).do
+            run = lambda task: SimpleNamespace(future=lambda: self.thread.submit(do, task))  # noqa: E731
+            return SimpleNamespace(do=SimpleNamespace(remote=run))
+
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=start))
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def kill(self, actor: Any) -> None:
+        pass
+
+
+class Lines(SimpleQueue):
+    """`ray.util.queue.Queue`, with nothing to say."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def get_nowait_batch(self, count: int) -> list[str]:
+        return []
+
+    def shutdown(self) -> None:
+        pass
+
+
+def test_many_quick_tasks_on_a_cluster_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result may be taken before its worker is known to be free."""
+    interval = sys.getswitchinterval()
+    with ThreadPoolExecutor(1) as thread:
+        monkeypatch.setattr("rl_assets.base.workers.ray._connected", lambda address: OneWorker(thread))
+        monkeypatch.setitem(sys.modules, "ray.util.queue", SimpleNamespace(Queue=Lines))
+        monkeypatch.setattr("rl_assets.base.workers.ray.limit_threads", lambda threads: None)
+        sys.setswitchinterval(1e-6)
+        try:
+            results = list(spread_on_ray("here", doubler, range(20_000), "cpu", lambda line: None))
+        finally:
+            sys.setswitchinterval(interval)
+    assert results == [2 * number for number in range(20_000)]
+
+
+@contextmanager
+def doubler(place: str, log: Log) -> Iterator[Callable[[int], int]]:
+    yield lambda number: 2 * number
 
 
 def test_what_is_made_ahead_comes_in_order_and_ends_with_what_went_wrong() -> None:

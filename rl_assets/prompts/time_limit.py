@@ -102,7 +102,8 @@ class time_limit:
         if not self.outer:
             if not _watched:
                 _start()
-            _running[self.thread] = self
+            with _lock:
+                _running[self.thread] = self
 
     def __exit__(self, *_: object) -> None:
         if self.outer:
@@ -122,9 +123,20 @@ class time_limit:
 
 _running: dict[int, time_limit] = {}
 _lock = threading.Lock()
+"""Held by who reads or changes `_running` or `_watched`."""
 _watched: list[threading.Thread] = []
-"""The thread that looks at what is running; a process that was forked has none."""
-os.register_at_fork(after_in_child=_watched.clear)
+"""The thread that looks at what is running."""
+
+
+def _forked() -> None:
+    """A process that was forked has this thread alone: no watcher, and none that it would watch."""
+    _watched.clear()
+    _running.clear()
+    _lock.release()
+
+
+# Held over a fork: of a lock that another thread holds just then, the new process would never be rid.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)
 
 
 def _start() -> None:

@@ -37,6 +37,7 @@ class Policy:
         pad_token_id: fills rows up; may be one of the EOS ids.
         blocked_token_ids: never sampled: ids without a token, and tokens that stand for media or begin or
             end them.
+        trust_remote_code: whether Python code in the folder may be run.
         placeholder_token_ids: those that stand for media in a prompt.
         mrope: whether positions have three rows (time, height, width), as in Qwen's VL models.
         row_multiple: a batch has a multiple of so many rows (see `rl_assets.rollout.attention`).
@@ -52,6 +53,7 @@ class Policy:
     eos_token_ids: tuple[int, ...]
     pad_token_id: int
     blocked_token_ids: tuple[int, ...] = ()
+    trust_remote_code: bool = False
     placeholder_token_ids: tuple[int, ...] = ()
     mrope: bool = False
     row_multiple: int = 1
@@ -76,7 +78,7 @@ class Policy:
         Raises:
             InputError: the folder holds none that loads.
         """
-        return load_tokenizer(self.folder)
+        return load_tokenizer(self.folder, trust_remote_code=self.trust_remote_code)
 
     @property
     def text_config(self) -> Any:
@@ -168,6 +170,7 @@ def load_policy(
             device=where,
             dtype=precision,
             vocabulary=vocabulary,
+            trust_remote_code=trust_remote_code,
             eos_token_ids=ends,
             pad_token_id=vocabulary.pad_token_id if vocabulary.pad_token_id < rows else ends[0],
             blocked_token_ids=tuple(sorted({*vocabulary.blocked(rows), *placeholders} - set(ends))),

@@ -1,6 +1,9 @@
 """A chat template that does not come to an end stops the gate with its name, whatever keeps it busy."""
 
+import os
 import resource
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +38,32 @@ WITHOUT_END = {
     "squares of squares": SQUARES,
     "a number that is rounded": "{{ 1 | round(999999999, 'ceil') }}",
 }
+
+
+def test_a_forked_process_has_a_watcher_whatever_its_parent_was_at() -> None:
+    """One that is forked while the parent's watcher looks must not wait for it for ever."""
+    looks, looked = threading.Event(), threading.Event()
+
+    def look() -> None:
+        with time_limit._lock:
+            looks.set()
+            looked.wait(0.3)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    looks.wait()
+    child = os.fork()
+    if not child:
+        with time_limit.time_limit(ASK):
+            os._exit(0)
+    watcher.join()
+    until = time.monotonic() + 5
+    while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < until:
+        time.sleep(0.01)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended
 
 
 @pytest.fixture(autouse=True)

@@ -211,6 +211,19 @@ def test_holes_of_a_vocabulary_are_never_drawn(chat_folder: Path, tmp_path: Path
         assert all(hole not in tokens for tokens in answered(policy, SamplingParams(n=8, temperature=50.0)))
 
 
+def test_a_tokenizer_of_the_policys_own_code_reads_the_stop_strings(tmp_path: Path) -> None:
+    folder = chat_policy(tmp_path / "policy")
+    (folder / "own.py").write_text(
+        "from transformers import PreTrainedTokenizerFast\nclass Own(PreTrainedTokenizerFast): pass\n"
+    )
+    settings = json.loads((folder / "tokenizer_config.json").read_bytes())
+    settings |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with load_policy(folder, device="cpu", trust_remote_code=True) as policy:
+        assert type(policy.tokenizer).__module__.startswith("transformers_modules")
+        assert answered(policy, SamplingParams(stop="e"), length=20)
+
+
 def test_other_ends_are_other_responses(chat_folder: Path, tmp_path: Path) -> None:
     """A response that another set of ends made is not taken from the journal or the store."""
     shards = prompt_shards(tmp_path / "prompts", [[[72, 105, 33]]])
@@ -265,14 +278,14 @@ def test_a_policy_other_than_the_one_that_was_looked_at_is_refused(
 def test_a_policy_that_is_replaced_while_it_is_loaded_is_refused(
     llama_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = rl_assets.rollout.policy._load_model
+    load = rl_assets.rollout.policy.load_model
 
     def load_and_replace(folder: Path, *arguments: Any) -> Any:
         model = load(folder, *arguments)
         replace_weights(folder)
         return model
 
-    monkeypatch.setattr(rl_assets.rollout.policy, "_load_model", load_and_replace)
+    monkeypatch.setattr(rl_assets.rollout.policy, "load_model", load_and_replace)
     with pytest.raises(InputError, match="changed while it was loaded"):
         load_policy(llama_folder)
 
