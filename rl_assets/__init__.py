@@ -4,21 +4,6 @@
 inner packages (`contract`, `prompts`, `protocol`, `rollout`, `rewards`) does not import Dagster.
 """
 
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from rl_assets.graph.component import DataToRollout
-
-__all__ = ["DataToRollout"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "DataToRollout":
-        from rl_assets.graph.component import DataToRollout
-
-        return DataToRollout
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return [*globals(), "DataToRollout"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -171,7 +171,7 @@ def test_too_many_rejects_stop_the_run_and_leave_the_contract(toy: GraphDataset)
     contract = toy.table("field_contract").digest
     result = materialize(toy)
     assert not result.success
-    sources = ["reward_function", "tokenizer", "policy"]
+    sources = ["policy", "reward_function", "tokenizer"]
     assert materialized(result) == ["raw_files", *sources, "rejected_rows"]
     assert failed(result) == {"rejected_rows.reject_rate", "rejected_rows.reward_model_rules"}
     of_rows = {name for name in evaluations(result) if name.startswith("rejected_rows.")}

@@ -99,7 +99,7 @@ from rl_assets.graph.dataset import GraphDataset
 from rl_assets.spec.dataset import DataToRolloutSpec
 from tests.test_sources import look
 spec = DataToRolloutSpec.model_validate_json({dataset.spec.model_dump_json()!r})
-assert look(Dataset(spec, Path({str(dataset.root)!r}))).success
+assert look(GraphDataset(spec, Path({str(dataset.root)!r}))).success
 print(sorted({{"torch", "transformers"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

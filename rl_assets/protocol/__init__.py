@@ -1,1 +1,8 @@
-"""The batch type, collating rows into it, and the shards in which it is stored."""
+"""The batch type, collating rows into it, and the shards in which it is stored.
+
+The names of `__init__.pyi` may be imported from here; torch is imported with the first that needs it.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

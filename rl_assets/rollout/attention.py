@@ -1,11 +1,12 @@
 """Attention row by row, so that a row's numbers do not depend on the batch that it is in.
 
 A padded batch hands every row's kernel a length that its companions decide, and a sum over another length
-adds up in another order. Here a row's padding is cut off first. With matrix products over `row_multiple`
-rows at least, which form each row alike however many there are, a CPU computes the same bits for a row in
-every batch: a run that was killed and goes on in other batches ends with the same log-probs.
+adds up in another order. Here a row's padding is cut off first. With matrix products that
+form each row alike however many there are, a CPU computes the same bits for a row in every batch: a run that
+was killed and goes on in other batches ends with the same log-probs.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -14,17 +15,41 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+# MKL's mode in which the bits of a product do not depend on threads and alignment nor, as measured, on the
+# number of rows. It is read at the first product of a process. `row_multiple` measures whether it holds.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
 ROW_ATTENTION = "rl_assets_rows"
 """The name under which transformers knows it."""
 
 
-def row_multiple() -> int:
+def row_multiple(model: torch.nn.Module) -> int:
     """Rows of a batch are a multiple of this on a CPU.
 
-    A matrix product shares its rows out among the threads and forms them in fours; a remainder takes
-    another way through the library, with other rounding.
+    A library for matrix products may choose its kernel by the number of rows, and rounds in another way for a
+    few rows or for a remainder; how differs by the kind of CPU. So the number is measured, with the sizes of
+    the model's own layers: the smallest with which a row has the same bits in batches of every size.
+
+    Returns:
+        1, or 4 to 64 rows per thread.
     """
-    return 4 * torch.get_num_threads()
+    layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    # A sum runs over the inputs; the number of outputs matters to the choice of a kernel while it is small.
+    sizes = {(layer.in_features, min(layer.out_features, 2048), layer.weight.dtype) for layer in layers}
+    threads = torch.get_num_threads()
+    multiples = [1, *(rows * threads for rows in (4, 8, 16, 32, 64))]
+    return next((each for each in multiples if all(_alike(*size, each) for size in sizes)), multiples[-1])
+
+
+def _alike(inputs: int, outputs: int, dtype: torch.dtype, multiple: int) -> bool:
+    """Whether products of random rows have the same bits in batches of several multiples."""
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(outputs, inputs, generator=draw).to(dtype)
+    most = max(64, 4 * multiple)
+    rows = torch.randn(most, inputs, generator=draw).to(dtype)
+    whole = F.linear(rows, weight)
+    batches = range(multiple, most, multiple)
+    return all(torch.equal(F.linear(rows[:batch], weight), whole[:batch]) for batch in batches)
 
 
 def use_row_attention(model: Any) -> None:

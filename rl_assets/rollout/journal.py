@@ -84,9 +84,13 @@ class Journal:
         file, line = Path(self._file.name), _encoded(key, response)
         start = self._file.seek(0, os.SEEK_END)
         with named_errors(file):
-            if (written := self._file.write(line)) != len(line):
+            try:
+                rest = memoryview(line)
+                while rest:  # a full disk takes a part first, and says why at the next byte
+                    rest = rest[self._file.write(rest) :]
+            except OSError:
                 self._file.truncate(start)  # else the next line would be a part of this torn one
-                raise OSError(f"only {written} of {len(line)} bytes of a line could be written")
+                raise
         self._places[key] = _Place(file, start, len(line) - 1)
 
     def close(self) -> None:

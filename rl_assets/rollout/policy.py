@@ -176,7 +176,7 @@ def load_policy(
             blocked_token_ids=tuple(sorted({*vocabulary.blocked(rows), *placeholders} - set(ends))),
             placeholder_token_ids=tuple(sorted(placeholders)),
             mrope="mrope_section" in (getattr(config.get_text_config(), "rope_parameters", None) or {}),
-            row_multiple=row_multiple() if where.type == "cpu" else 1,
+            row_multiple=row_multiple(model) if where.type == "cpu" else 1,
             _held=held.pop_all(),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from rl_assets.contract.files.arrow_rows import batch_rows
@@ -120,13 +120,15 @@ good_rows = st.builds(
 def test_wild_json_rows_are_accepted_or_rejected_and_never_lost(
     rows: list[Any], columnar_options: bool
 ) -> None:
-    healing = {
+    # A file that is one array of objects holds the rows of that array.
+    assume(not (len(rows) == 1 and isinstance(rows[0], list) and rows[0] and isinstance(rows[0][0], dict)))
+    repairs = {
         "drop_nulls": columnar_options,
         "wrap_scalars": columnar_options,
         "parse_json": columnar_options,
     }
     with tempfile.TemporaryDirectory() as folder:
-        result = judge(Path(folder), *rows, **healing)
+        result = judge(Path(folder), *rows, **repairs)
         positions = [
             record["source_row"]
             for table in (result.accepted, result.rejected)

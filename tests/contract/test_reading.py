@@ -92,6 +92,12 @@ def test_a_malformed_line_costs_one_row(tmp_path: Path) -> None:
     assert rejected[4]["row"] == torn.decode()
 
 
+def test_an_array_in_the_first_line_costs_one_row(tmp_path: Path) -> None:
+    result = judge(tmp_path, json.dumps(ROWS[:2]).encode(), *ROWS[2:])
+    assert accepted(result) == ROWS[2:]
+    assert errors(result) == [("row.not_an_object", None)]
+
+
 def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
     result = judge(tmp_path, b"", ROWS[0], b"  ", b"{", b"", ROWS[1])
     assert [one["source_row"] for one in result.accepted.rows()] == [0, 2]

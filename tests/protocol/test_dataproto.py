@@ -419,11 +419,6 @@ class TestConversion:
         with pytest.raises(MismatchError, match="key `a` is both a field and an entry of meta_info"):
             DataProto.from_dict(non_tensors={"a": [1]}, meta_info={"a": 1}).to_tensordict()
 
-    def test_file_and_back(self, tmp_path) -> None:
-        data = batch(4)
-        data.save_to_disk(tmp_path / "batch")
-        assert labels(DataProto.load_from_disk(tmp_path / "batch")) == [0, 1, 2, 3]
-
     def test_info_names_types(self) -> None:
         info = batch().get_data_info()
         assert "  ids: (6, 2) (torch.int64) cpu" in info

@@ -13,6 +13,7 @@ LEFT_OUT = {
     "test_serialize_deserialize_tensordict_mixed_types": _CODEC,
     "test_serialize_deserialize_tensordict_with_device": _CODEC,
     "test_numpy_dataproto_serialization_skips_tensordict_consolidation": _CODEC,
+    "test_torch_save_data_proto": "saves a batch as one archive; a shard is a folder here",
     "test_dataproto_fold_unfold": "folds object arrays to two dimensions; a column has one here",
     "test_dataproto_unfold_column_chunks": "wants lists of equal length to become a 2-D array; see above",
 }
@@ -32,4 +33,4 @@ def test_verls_tests_pass_against_our_dataproto(tmp_path: Path) -> None:
     failed = {case.attrib["name"] for case in cases if len(case)}
     assert failed == set(LEFT_OUT), result.stdout
     assert len(cases) == 38
-    assert len(cases) - len(failed) == 30
+    assert len(cases) - len(failed) == 29

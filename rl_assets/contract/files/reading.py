@@ -266,19 +266,20 @@ def _explained(position: int, number: int, line: bytes) -> RawRow:
 def _holds_lines(path: str, kind: Format, root: Path) -> bool:
     """Whether a file holds an object per line, whatever its name ends in.
 
-    A .jsonl file does, unless it begins as an array of objects. A .json file does where its first line is an
-    object and another line follows.
+    A .jsonl file does, unless it is an array of objects. A .json file does where its first line is an object.
+    Of an object or an array, the first line must be whole, and another must follow.
     """
     with _uncompressed(path, root) as stream:
         try:
             head = _first_bytes(stream)
             if kind == "jsonl":
                 inner = head[1:].lstrip() or _first_bytes(stream)
-                return not (head.startswith(b"[") and inner.startswith(b"{"))
+                if not (head.startswith(b"[") and inner.startswith(b"{")):
+                    return True
+            elif not head.startswith(b"{"):
+                return False
         except (OSError, pa.ArrowException):  # damage is said where rows are read
             return kind == "jsonl"
-        if not head.startswith(b"{"):
-            return False
     lines = _lines(path, root)
     first = next(lines, None)
     if first is None or first[1] is None:

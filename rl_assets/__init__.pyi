@@ -1,0 +1,1 @@
+from .graph.component import DataToRollout as DataToRollout

@@ -1,0 +1,9 @@
+from .collate import collate_fn as collate_fn
+from .dataproto import DataProto as DataProto
+from .item import to_item as to_item
+from .manifest import ShardManifest as ShardManifest
+from .manifest import ShardRef as ShardRef
+from .shards import read_shard as read_shard
+from .shards import write_shard as write_shard
+from .verl import from_verl as from_verl
+from .verl import to_verl as to_verl
