@@ -253,7 +253,7 @@ def named_errors(path: Path | UPath) -> Iterator[None]:
         yield
     except OSError as error:
         if error.filename is None:
-            raise OSError(error.errno or errno.EIO, first_line(error), str(path)) from error
+            raise OSError(error.errno or errno.EIO, error.strerror or first_line(error), str(path)) from error
         raise
 
 
