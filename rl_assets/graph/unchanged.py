@@ -45,8 +45,8 @@ def step(
 
     The body is called as `body(dataset, context, **inputs)` with the dataset bound to the run's partition,
     and returns or yields `MaterializeResult`s, each with its data version. What it reads is known from the
-    definition: the data versions, as they lie in the store, of the assets it depends on; the code version,
-    which holds the part of the YAML it reads; this package's code; and `previews`, which its metadata obey.
+    definition: the data versions, as stored, of the assets it depends on; the code version, which holds the
+    part of the YAML it reads; the code that its module uses; and `previews`, which its metadata obey.
 
     Args:
         dataset: the dataset as its YAML says, bound to no partition.
@@ -60,7 +60,7 @@ def step(
         @functools.wraps(body)
         def run(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[dg.MaterializeResult]:
             here = dataset.of(context)
-            build = _Build(here, context, world, always)
+            build = _Build(here, context, world, always, body.__module__)
             with refusals():
                 require_passed(here, build.inputs)
                 before = build.records()
@@ -115,12 +115,18 @@ class _Build:
     """One execution of a step: its recipe, and the records of what it makes."""
 
     def __init__(
-        self, dataset: GraphDataset, context: dg.AssetExecutionContext, world: World | None, always: bool
+        self,
+        dataset: GraphDataset,
+        context: dg.AssetExecutionContext,
+        world: World | None,
+        always: bool,
+        module: str,
     ) -> None:
         self._dataset = dataset
         self._always = always
         self._run_id = context.run.run_id
         self._world = world
+        self._module = module
         definition = context.assets_def
         outputs = [
             key
@@ -143,7 +149,7 @@ class _Build:
         return digest_json(
             {
                 "inputs": inputs,
-                "code": [self._versions, code_digest()],
+                "code": [self._versions, code_digest(self._module)],
                 "previews": dataset.spec.previews,
                 "world": self._world and self._world(dataset),
             }
@@ -164,7 +170,7 @@ class _Build:
         metadata = {
             **(result.metadata or {}),
             "code_version": self._versions[name],
-            "rl_assets": package_version(),
+            "rl_assets": package_version(self._module),
             **({"git_commit": commit} if commit else {}),
         }
         if self._is_same(result, before.get(name)):

@@ -40,6 +40,7 @@ from rl_assets.protocol.manifest import ShardManifest
 from rl_assets.protocol.shards import read_shard
 from tests.build import TRAIN, VAL, make_dataset, materialize, problem
 from tests.chaos.clock import jumps, restart_under_a_clock_that_can_be_set
+from tests.test_provenance import modules_of_steps
 
 
 def dataset(root: Path, train: list[Any]) -> GraphDataset:
@@ -231,7 +232,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rl-assets-") as folder:
         root = Path(folder) / "project"
         root.mkdir()
-        code_digest()  # kept by every process that is forked: sources may be edited meanwhile
+        for module in ("rl_assets.graph.checks", *modules_of_steps()):
+            code_digest(module)  # kept by every process that is forked: sources may be edited meanwhile
         steps = finish(root, TRAIN)
         expected = assets(root)
         shutil.rmtree(root)

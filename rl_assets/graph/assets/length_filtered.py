@@ -104,7 +104,7 @@ def build_length_filtered(dataset: GraphDataset) -> dg.AssetsDefinition:
                 truncation=_truncation(data),
                 severities=dataset.spec.contract.severities,
                 earlier=_last_build(dataset),
-                code=code_digest(),
+                code=code_digest(__name__),
             )
             overlong = result.overlong.rows(_LONG_COLUMNS)
             longest = heapq.nlargest(PREVIEW_ROWS, overlong, key=lambda row: row["prompt_length"])

@@ -62,7 +62,7 @@ def build_proto_shards(dataset: GraphDataset) -> dg.AssetsDefinition:
                 folder=folder,
                 log=context.log.info,
                 before=last_manifest(ShardManifest, dataset.storage / "proto_shards.json"),
-                code=code_digest(),
+                code=code_digest(__name__),
             )
         return dg.MaterializeResult(
             value=manifest,

@@ -48,7 +48,8 @@ def check_key(dataset: GraphDataset, asset: str) -> str | None:
         return None
     settings = dataset.spec.model_dump(mode="json", include=_SETTINGS)
     tokenizer = _tokenizer(dataset) if asset == "field_contract" else None
-    return digest_json([read, settings, dataset.reward_function.digest, tokenizer, code_digest()])
+    code = code_digest("rl_assets.graph.checks")
+    return digest_json([read, settings, dataset.reward_function.digest, tokenizer, code])
 
 
 def _tokenizer(dataset: GraphDataset) -> dict[str, str] | None:
