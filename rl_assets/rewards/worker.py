@@ -50,7 +50,7 @@ def serve(connection: Connection, argument: bytes) -> None:
     while True:
         try:
             data_source, solution, truth, info = json.loads(connection.recv_bytes())
-        except EOFError:
+        except (EOFError, ConnectionError):  # the second where an answer was left unread
             return
         # Values travel as JSON text: each call has its own, whatever the function does to them.
         scored = call(

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from rl_assets.rewards.function import RewardFunction
 from rl_assets.rewards.outcome import Scored, call
 from rl_assets.rewards.pool import ScorePool
-from rl_assets.rewards.worker import answer, read
+from rl_assets.rewards.worker import answer, described, read, serve
 
 HOSTILE = r"""
 import asyncio, gc, multiprocessing, os, resource, signal, subprocess, sys, threading, time
@@ -314,3 +316,13 @@ def test_every_result_is_a_finite_score_or_a_reason(value: Any) -> None:
     back, left = read(answer(scored, True))
     assert left
     assert repr(back) == repr(scored)
+
+
+def test_a_process_whose_answer_nobody_reads_ends_without_a_word() -> None:
+    function = RewardFunction(None, "compute_score", {})
+    with ThreadPoolExecutor(1) as thread:
+        ours, theirs = Pipe()
+        served = thread.submit(serve, theirs, described(function))
+        assert ours.poll(60)
+        ours.close()
+        assert served.result(60) is None
