@@ -207,7 +207,7 @@ def test_a_terminal_shows_what_it_would_obey(tmp_path: Path) -> None:
 
 
 def test_an_error_shows_what_a_terminal_would_obey() -> None:
-    message = str(InputError(file=TERMINAL, found=TERMINAL, remedy="Mend it.\n"))
+    message = str(InputError(file=TERMINAL, found=TERMINAL, remedy="Fix it.\n"))
     assert printable(message) == message
     assert "\\x1b]0;title\\x07" in message
     assert json.loads(json.dumps(message)) == message

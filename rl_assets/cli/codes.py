@@ -44,7 +44,7 @@ def codes_page() -> str:
         "",
         "An *error* rejects the row; a *warning* is counted and the row goes on. Where a code is marked as",
         "adjustable, `contract.severities` in the YAML may make the one the other. The order is that of",
-        "gravity: of the errors of one row, the one that stands first here names the rejection.",
+        "precedence: of the errors of one row, the first in this list names the rejection.",
         "",
         "This page is made from `rl_assets/contract/rules/codes.py` by `rl-assets codes --markdown`.",
     ]

@@ -15,7 +15,8 @@ from rl_assets.base.progress import Log, Progress
 from rl_assets.base.tables import Table, TableWriter
 from rl_assets.contract.files.manifest import SPLITS, RawFile, RawManifest, locate, open_raw
 from rl_assets.contract.files.reading import RawRow, read_rows
-from rl_assets.contract.rules.codes import CODES, Finding
+from rl_assets.contract.rules.code import Finding
+from rl_assets.contract.rules.codes import CODES
 from rl_assets.contract.rules.draft import Draft
 from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.contract.rules.repeats import Repeats
@@ -25,7 +26,7 @@ from rl_assets.contract.uids import UidRegistry
 from rl_assets.errors import InputError, first_line
 from rl_assets.media.files import MediaReader
 
-HEALINGS = (
+REPAIRS = (
     "null_keys_dropped",
     "scalars_wrapped",
     "json_text_parsed",
@@ -67,7 +68,7 @@ class ContractResult:
         by_code: for every code that is an error, how many rows have it (a row may have several).
         warnings: for every code that is a warning, how many accepted rows have it.
         examples: the first warnings of each code.
-        healed: for every kind of healing, how many accepted rows it was applied to.
+        repaired: for every kind of repairs, how many accepted rows it was applied to.
         media_files: the media files that rows name, missing ones too: rows were judged by their bytes.
     """
 
@@ -77,7 +78,7 @@ class ContractResult:
     by_code: dict[str, int]
     warnings: dict[str, int]
     examples: dict[str, list[Warned]]
-    healed: dict[str, int]
+    repaired: dict[str, int]
     media_files: frozenset[Path]
 
     @property
@@ -145,7 +146,7 @@ def apply_contract(
         by_code={code: gate.by_code[code] for code in CODES if options.severity[code] == "error"},
         warnings={code: gate.warnings[code] for code in CODES if options.severity[code] == "warning"},
         examples=gate.examples,
-        healed={kind: gate.healed[kind] for kind in HEALINGS},
+        repaired={kind: gate.repaired[kind] for kind in REPAIRS},
         media_files=frozenset(media_files),
     )
 
@@ -213,7 +214,7 @@ class _Gate:
         self._counts: dict[str, list[int]] = {split: [0, 0] for split in SPLITS}
         self.by_code: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
-        self.healed: Counter[str] = Counter()
+        self.repaired: Counter[str] = Counter()
         self.examples: dict[str, list[Warned]] = {}
 
     def _has_both(self) -> bool:
@@ -266,8 +267,8 @@ class _Gate:
         uid = self._uids.register(record.content, number << 40 | raw.position, own)
         if draft.found:
             self._warn(draft.found, file.path, raw.position)
-        if draft.healed:
-            self.healed.update(draft.healed)
+        if draft.repaired:
+            self.repaired.update(draft.repaired)
         self._counts[file.split][0] += 1
         self._records.append(record)
         self._placed.append((uid, raw.position, draft.found))

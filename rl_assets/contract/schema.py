@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from rl_assets.base.jsontext import decode, dump_anything
 from rl_assets.base.modalities import MEDIA_COLUMNS
-from rl_assets.contract.rules.codes import CODES, Finding, by_gravity
+from rl_assets.contract.rules.code import Finding
+from rl_assets.contract.rules.codes import CODES, by_precedence
 from rl_assets.errors import InputError
 
 _MEDIA = pa.list_(
@@ -56,9 +57,9 @@ REJECT_SCHEMA = pa.schema(
         pa.field("row", pa.string(), nullable=False),
     ]
 )
-"""Rejected rows. `code`, `path` and `message` are those of the gravest error, `errors` holds all of them,
-`row` is the row as it was read, as JSON text (bytes as ``{"$bytes": base64}``; a line that is not JSON as
-it stands)."""
+"""Rejected rows. `code`, `path` and `message` are those of the first error in the
+order of `CODES`, `errors` holds all of them, `row` is the row as it was read, as JSON text (bytes as
+``{"$bytes": base64}``; a line that is not JSON unchanged)."""
 
 
 def decode_row(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,11 +102,11 @@ def reject(
     Args:
         record: gives `source_file`, `source_row`, `split` and, where there is one, `uid`: a record of
             `ROW_SCHEMA`, or a plain dict of these.
-        errors: code, path and message of what was found, at least one; the gravest by the
-            order of `CODES` names the rejection.
+        errors: code, path and message of what was found, at least one; the first in
+            the order of `CODES` names the rejection.
         row: the original row as text; by default `record` decoded and written as JSON.
     """
-    ordered = by_gravity([Finding(*error) for error in errors])
+    ordered = by_precedence([Finding(*error) for error in errors])
     first = ordered[0]
     return {
         "source_file": record["source_file"],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl_assets.base.jsontext import canonical, describe
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 
 _BYTES = 16
 

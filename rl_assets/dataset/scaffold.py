@@ -325,7 +325,7 @@ def _media(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
 
 
 def _healing(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
-    """What the contract has to mend, where all rows need it alike."""
+    """What the contract has to fix, where all rows need it alike."""
     media = [columns[name] for names in _MEDIA.values() for name in names if name in columns]
     if media and all(_most(values, lambda value: not isinstance(value, list)) for values in media):
         yield Guess("contract.wrap_scalars", True, "media stand alone, not in lists")

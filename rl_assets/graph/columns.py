@@ -70,7 +70,7 @@ _REJECTED_ROWS: Columns = {
     **{name: _FIELD_CONTRACT[name] for name in ("source_file", "source_row", "split")},
     "stage": Column("where it was refused: read, contract or render"),
     "uid": Column("the row's own uid, where it has one", ("raw_files.uid",)),
-    "code": Column("reason code of the gravest error; see docs/reject-codes.md", ("raw_files",)),
+    "code": Column("reason code of its first error; see docs/reject-codes.md", ("raw_files",)),
     "path": Column("field at fault", ("raw_files",)),
     "message": Column("what was found, and what was expected", ("raw_files",)),
     "errors": Column("every error of the row", ("raw_files",)),
@@ -112,7 +112,7 @@ _PROTO_SHARDS: Columns = {
     "tools_kwargs": Column("extra_info.tools_kwargs, or {}", ("length_filtered.extra_info",)),
     "interaction_kwargs": Column("extra_info.interaction_kwargs, or {}", ("length_filtered.extra_info",)),
     "multi_modal_data": Column(
-        "media by kind; their bytes lie in the media store",
+        "media by kind; their bytes are in the media store",
         tuple(f"length_filtered.{name}" for name in MEDIA_COLUMNS),
     ),
     "images": Column("media items, their bytes in the media store", ("length_filtered.images",)),

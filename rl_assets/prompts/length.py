@@ -17,7 +17,8 @@ from rl_assets.base.jsontext import to_json
 from rl_assets.base.progress import Log, Progress
 from rl_assets.base.tables import Table, TableWriter
 from rl_assets.base.workers.pool import ahead
-from rl_assets.contract.rules.codes import CODES, Finding, Severity
+from rl_assets.contract.rules.code import Finding, Severity
+from rl_assets.contract.rules.codes import CODES
 from rl_assets.contract.schema import REJECT_SCHEMA, ROW_SCHEMA, reject
 from rl_assets.prompts.encoding import Encoded
 from rl_assets.prompts.measure import Job, Measured, measure_all, media_counts

@@ -19,7 +19,7 @@ from rl_assets.base.modalities import MEDIA_COLUMNS
 from rl_assets.base.progress import Log
 from rl_assets.base.workers.pool import CLUSTER, ahead, cores
 from rl_assets.base.workers.spread import spread
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.contract.schema import decode_row
 from rl_assets.media.placeholders import is_bare
 from rl_assets.media.source import media_parts

@@ -14,7 +14,7 @@ from rl_assets.base.digests import digest_bytes, digest_json
 from rl_assets.base.jsontext import canonical_json
 from rl_assets.base.modalities import COLUMN_OF, MODALITIES
 from rl_assets.base.workers.pool import threads_of_own
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.errors import InputError
 from rl_assets.media.decode import image_size, read_audio, read_image, read_video
 from rl_assets.media.expansion import Expansion, expand, learn_expansion

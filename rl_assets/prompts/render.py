@@ -11,7 +11,7 @@ import numpy as np
 
 from rl_assets.base.digests import digest_bytes, digest_json
 from rl_assets.base.jsontext import canonical_json
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.errors import InputError, first_line
 from rl_assets.policy.checkpoint import load_tokenizer, require_template
 from rl_assets.prompts.encoding import Encoded, TokenEncoder

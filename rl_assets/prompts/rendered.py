@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_assets.base.digests import digest_json
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.errors import InputError
 
 

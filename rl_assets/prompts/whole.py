@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rl_assets.base.jsontext import to_json
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.prompts.leaves import SWITCH, Code, Leaf, Walk, reasoning_cut
 
 Messages = Sequence[Mapping[str, Any]]

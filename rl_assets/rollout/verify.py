@@ -37,6 +37,6 @@ def agrees(policy: Policy, prompt: Prompt, response: Response, log: Log) -> bool
     log(
         f"rollouts: WARNING: log-probs of the decoding loop and of a plain forward pass of {policy.folder} "
         f"are {apart:.3g} apart per token, so every token comes from a plain pass over its row now: right, "
-        "but many times slower; another policy.attn_implementation may mend it"
+        "but many times slower; another policy.attn_implementation may help"
     )
     return False

@@ -9,7 +9,7 @@ from rl_assets.spec.limits import Column, PathText
 
 
 class ContractSpec(SpecModel):
-    """What the field contract takes, refuses and mends. The defaults are the strict ones."""
+    """What the field contract accepts, refuses and repairs. The defaults are the strict ones."""
 
     prompt_format: Literal["messages", "text"] = "messages"
     """`messages` takes lists of messages; `text` takes plain text and makes it one user message."""
@@ -29,10 +29,10 @@ class ContractSpec(SpecModel):
     """By reason code, reject the row or only warn; docs/reject-codes.md says which codes are adjustable."""
 
     drop_nulls: bool = True
-    """Mend keys with a null value in messages, parts, media and tools, which parquet fills in."""
+    """Remove keys with a null value in messages, parts, media and tools, which parquet fills in."""
 
     wrap_scalars: bool = False
-    """Mend a single image, video or clip by putting it into a list."""
+    """Put a single image, video or clip into a list."""
 
     parse_json: bool = False
     """Read a prompt, tools, a reward_model or an extra_info that are JSON text."""

@@ -1,7 +1,7 @@
-"""Credentials inside addresses, and why there are none: an address is written down.
+"""Addresses may hold no credentials.
 
-The address of a raw file stands in manifests, tables, the event log and error messages. A password or a token
-that is part of it would stand there too.
+The address of a raw file is written to manifests, tables, the event log and error messages, and a password
+or a token in it would be written there too.
 """
 
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ class DataToRolloutSpec(SpecModel):
     """verl's `data:` block."""
 
     contract: ContractSpec = Field(default_factory=ContractSpec)
-    """What the field contract takes, refuses and mends."""
+    """What the field contract accepts, refuses and repairs."""
 
     policy: PolicySpec
     """The checkpoint that answers the prompts."""

@@ -55,8 +55,8 @@ class SensorSpec(SpecModel):
 
 class PartitionSpec(SpecModel):
     """An axis along which the whole dataset is cut. Each part is a dataset of its own, with its own raw files
-    or its own policy: in `data.train_files`, `data.val_files` and `policy.path`, `{partition}` stands for its
-    key."""
+    or its own policy: in `data.train_files`, `data.val_files` and `policy.path`, `{partition}` is replaced by
+    its key."""
 
     kind: Literal["date", "static", "checkpoint"]
     """`date`: one partition per day, its key like 2026-01-31; a day is built once it is over. `static`: the

@@ -97,11 +97,11 @@ def near_duplicates(
         sketch = MinHash(num_perm=_PERMUTATIONS, seed=1)
         sketch.update_batch(sorted(shingles))
         hashed = np.unique(np.fromiter(map(_hash64, shingles), dtype=np.uint64, count=len(shingles)))
-        likest = max(
+        most_similar = max(
             ((_jaccard(hashed, kept[other]), other) for other in index.query(sketch)), default=(0.0, "")
         )
-        if likest[0] >= threshold:
-            found[uid] = (likest[1], likest[0])
+        if most_similar[0] >= threshold:
+            found[uid] = (most_similar[1], most_similar[0])
         else:
             index.insert(uid, sketch)
             kept[uid] = hashed

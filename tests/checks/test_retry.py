@@ -75,7 +75,7 @@ def evaluated(result: dg.JobExecutionResult) -> dict[str, bool]:
 
 
 def stopped_by_a_check(instance: dg.DagsterInstance, root: Path) -> dg.JobExecutionResult:
-    """A run in which nobody knows how to score a row, and the YAML that mends it."""
+    """A run in which nobody knows how to score a row, and the YAML that fixes it."""
     rows = [problem(0), problem(1, data_source="nobody/scores")]
     severities = {"severities": {"data_source.unknown": "warning"}}
     write_yaml(root, rows, contract=severities)

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 import rl_assets
 from rl_assets.cli.codes import codes_page
-from rl_assets.contract.rules.codes import CODES, Finding, by_gravity
+from rl_assets.contract.rules.code import Finding
+from rl_assets.contract.rules.codes import CODES, by_precedence
 from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.contract.rules.scorers import KNOWN_SOURCES, similar_source
 from rl_assets.errors import InputError
@@ -98,9 +99,9 @@ def test_a_rule_that_found_nothing_reports_zero(tmp_path: Path) -> None:
     assert set(result.by_code) == {code for code, rule in CODES.items() if rule.severity == "error"}
 
 
-def test_a_row_is_named_after_its_gravest_error() -> None:
+def test_a_row_is_named_after_the_error_that_comes_first_in_the_table() -> None:
     light, grave = Finding("uid.invalid", "uid", ""), Finding("prompt.missing", "prompt", "")
-    assert by_gravity([light, grave]) == [grave, light]
+    assert by_precedence([light, grave]) == [grave, light]
 
 
 def test_severities_can_be_chosen_for_some_codes(tmp_path: Path) -> None:

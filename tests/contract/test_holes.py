@@ -68,7 +68,7 @@ def test_h4_parts_in_openais_form_come_out_in_verls(tmp_path: Path) -> None:
     ]
     result = judge(tmp_path, *(parts(part, text) for part in theirs), verls)
     assert accepted(result) == [verls] * 3
-    assert result.healed["parts_renamed"] == 2
+    assert result.repaired["parts_renamed"] == 2
     detailed = {"type": "image_url", "image_url": {"url": "a.png", "detail": "low"}}
     (kept,) = accepted(judge(tmp_path, parts(detailed, text)))
     assert kept["prompt"][0]["content"][0] == {"type": "image", "image": "a.png", "detail": "low"}
@@ -83,7 +83,7 @@ def test_h5_null_filled_parts_come_out_without_the_filling(tmp_path: Path) -> No
 
     result = run(tmp_path, "train.parquet")
     assert accepted(result) == [whole]
-    assert result.healed["null_keys_dropped"] == 1
+    assert result.repaired["null_keys_dropped"] == 1
 
 
 def test_h5_null_filled_parts_are_refused_where_healing_is_off(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_h9_a_scalar_media_column_is_refused_or_wrapped(tmp_path: Path, scalar: 
 
     result = judge(tmp_path, bad, wrap_scalars=True)
     assert accepted(result) == [said("<image> What?", images=[scalar])]
-    assert result.healed["scalars_wrapped"] == 1
+    assert result.repaired["scalars_wrapped"] == 1
 
 
 def test_h10_numpy_arrays_of_pandas_are_lists(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_h12_bare_bytes_and_nulls_are_no_items(tmp_path: Path) -> None:
     rows = pa.Table.from_pylist([said("<image> What?"), said("<image> What?")])
     pq.write_table(rows.append_column("images", column), tmp_path / "train.parquet")
     assert errors(run(tmp_path, "train.parquet")) == [("media.bad_item", "images[0]")] * 2
-    healed = run(tmp_path, "train.parquet", wrap_scalars=True)
-    assert accepted(healed) == [said("<image> What?", images=[{"bytes": png()}])]
+    repaired = run(tmp_path, "train.parquet", wrap_scalars=True)
+    assert accepted(repaired) == [said("<image> What?", images=[{"bytes": png()}])]
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "P", "L", "LA"])
@@ -244,7 +244,7 @@ def test_h19_null_filled_tools_are_dropped(tmp_path: Path) -> None:
     )
     result = run(tmp_path, "train.parquet")
     assert accepted(result) == [search, calc]
-    assert result.healed["null_keys_dropped"] == 2
+    assert result.repaired["null_keys_dropped"] == 2
 
 
 @pytest.mark.parametrize("tools", [None, {"search": None}])
@@ -268,7 +268,7 @@ def test_h20_a_missing_index_is_assigned_and_a_repeated_one_pointed_out(tmp_path
         tmp_path, said("one", extra_info=None), said("two", extra_info={}), said("three", extra_info=ABSENT)
     )
     assert [one["extra_info"]["index"] for one in accepted(none)] == [0, 1, 2]
-    assert none.healed["index_assigned"] == 3
+    assert none.repaired["index_assigned"] == 3
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_h23_json_text_is_parsed_where_the_user_says_so(tmp_path: Path) -> None:
     text = row(reward_model='{"ground_truth": "72"}', extra_info='{"index": 3}')
     result = judge(tmp_path, text, parse_json=True)
     assert accepted(result) == [row(reward_model={"ground_truth": "72"}, extra_info={"index": 3})]
-    assert result.healed["json_text_parsed"] == 1
+    assert result.repaired["json_text_parsed"] == 1
 
 
 def test_h24_agent_names(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_an_item_comes_out_in_the_form_that_verl_opens(tmp_path: Path, item: Any
     (tmp_path / "a.png").write_bytes(png())
     result = judge(tmp_path, said(ONE, images=[item]))
     assert accepted(result) == [said(ONE, images=[plain])]
-    assert result.healed["media_renamed"] == (item != plain)
+    assert result.repaired["media_renamed"] == (item != plain)
 
 
 def test_parts_clips_and_frames_come_out_in_that_form_too(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_parts_clips_and_frames_come_out_in_that_form_too(tmp_path: Path) -> Non
     part = said([{"type": "image", "path": "a.png", **SETTINGS}, text])
     result = judge(tmp_path, given, part)
     assert accepted(result) == [plain, said([{"type": "image", "image": "a.png", **SETTINGS}, text])]
-    assert (result.healed["media_renamed"], result.healed["parts_renamed"]) == (1, 1)
+    assert (result.repaired["media_renamed"], result.repaired["parts_renamed"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_row_without_a_prompt_is_named_by_what_it_has(
     assert record["message"].endswith(has)
 
 
-def test_every_error_of_a_row_is_reported_the_gravest_first(tmp_path: Path) -> None:
+def test_every_error_of_a_row_is_reported_in_the_order_of_the_table(tmp_path: Path) -> None:
     broken = row(
         prompt=[
             {"role": "human", "content": "Hi"},
@@ -150,7 +150,7 @@ def test_nulls_inside_the_arguments_of_a_tool_call_are_kept(tmp_path: Path) -> N
     turns = [USER | {"name": None}, {"role": "assistant", "content": None, "tool_calls": [call]}, TOOL]
     result = judge(tmp_path, row(prompt=turns))
     assert accepted(result) == [row(prompt=[USER, *turns[1:]])]
-    assert result.healed["null_keys_dropped"] == 1
+    assert result.repaired["null_keys_dropped"] == 1
 
 
 @pytest.mark.parametrize("name", ["index", "raw_prompt", "input_ids", "multi_modal_inputs", "acc", "split"])
@@ -159,7 +159,7 @@ def test_reserved_columns_are_refused_or_carried_under_a_prefix(tmp_path: Path, 
     assert errors(judge(tmp_path, bad)) == [("row.reserved_column", name)]
     result = judge(tmp_path, bad, row(**{name: None}), reserved_columns="prefix")
     assert accepted(result) == [row(**{f"user_{name}": 3}), row()]
-    assert result.healed["columns_prefixed"] == 1
+    assert result.repaired["columns_prefixed"] == 1
     clash = row(**{name: 3, f"user_{name}": 4})
     assert errors(judge(tmp_path, clash, reserved_columns="prefix")) == [("row.reserved_column", name)]
 

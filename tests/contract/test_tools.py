@@ -41,14 +41,14 @@ def test_arguments_that_are_json_text_become_the_object(tmp_path: Path, text: st
     result = judge(tmp_path, calling(text))
     (out,) = accepted(result)
     assert arguments(out) == json.loads(text or "{}")
-    assert result.healed["arguments_parsed"] == 1
+    assert result.repaired["arguments_parsed"] == 1
 
 
 def test_arguments_that_are_an_object_are_left_alone(tmp_path: Path) -> None:
     given_ = calling({"a": 3, "b": None, "text": '{"c": 1}'})
     result = judge(tmp_path, given_)
     assert accepted(result) == [given_]
-    assert result.healed["arguments_parsed"] == 0
+    assert result.repaired["arguments_parsed"] == 0
 
 
 @pytest.mark.parametrize("bad", ["3 * 18", "[1]", '"a"', '{"a": 1', '{"a": 1, "a": 2}', 3, [1], True])
@@ -90,7 +90,7 @@ def test_an_empty_list_of_calls_is_none_at_all(tmp_path: Path, kind: pa.DataType
     )
     for result in (run(tmp_path, "a.parquet"), judge(tmp_path, row(prompt=filled))):
         assert accepted(result) == [row(prompt=plain)]
-        assert result.healed["empty_calls_dropped"] == 1
+        assert result.repaired["empty_calls_dropped"] == 1
 
 
 def test_a_call_without_content_renders_as_by_transformers(tmp_path: Path, policy: Path) -> None:
@@ -122,7 +122,7 @@ def test_tools_and_prompts_that_are_json_text_are_read_where_asked(tmp_path: Pat
     ]
     result = judge(tmp_path, *texts, parse_json=True)
     assert accepted(result) == [whole] * 3
-    assert result.healed["json_text_parsed"] == 3
+    assert result.repaired["json_text_parsed"] == 3
 
     refused = judge(tmp_path, *texts)
     assert errors(refused) == [
@@ -186,7 +186,7 @@ def test_a_property_that_parquet_made_of_nulls_goes(tmp_path: Path, city: Any) -
     pq.write_table(table.append_column("tools", column), tmp_path / "a.parquet")
     result = run(tmp_path, "a.parquet")
     assert accepted(result) == [row(tools=[schema(expr=expr)])]
-    assert result.healed["null_keys_dropped"] == 1
+    assert result.repaired["null_keys_dropped"] == 1
 
 
 def test_a_tool_without_parameters_keeps_its_empty_properties(tmp_path: Path) -> None:

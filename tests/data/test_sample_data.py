@@ -125,7 +125,7 @@ class TestBrokenRows:
         assert sum(result.by_code.values()) >= result.rejected_rows >= 36
         assert result.by_code["prompt.control_token"] == 1
         assert result.warnings["row.shared_with_train"] == 1
-        assert result.healed["null_keys_dropped"] > 0
+        assert result.repaired["null_keys_dropped"] > 0
 
 
 def text_count(folder: Path, start: str) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from rl_assets.base.jsontext import MAX_ROW_VALUES, decode, is_plain
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 
 _JSON_EXTENSION = "arrow.json"
 _UNREADABLE = (ValueError, KeyError, OverflowError, pa.ArrowException, msgspec.DecodeError, RecursionError)

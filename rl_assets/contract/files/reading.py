@@ -18,7 +18,7 @@ from rl_assets.base.jsontext import MAX_ROW_VALUES, decode, describe, dump_anyth
 from rl_assets.contract.files.arrow_rows import batch_rows, holds_objects, repeated_name
 from rl_assets.contract.files.json_stream import JsonStream, MalformedJson, pandas_orient
 from rl_assets.contract.files.manifest import Format, compression_of, open_raw
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.errors import InputError, first_line
 
 MAX_ROW_BYTES = 128 << 20

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.contract.rules.options import ContractOptions
 from rl_assets.contract.rules.values import MAX_FAULTS
 
@@ -30,7 +30,7 @@ class Draft:
         options: of the contract.
         filled: columns of the row in which a columnar file fills absent keys with null.
         found: errors and warnings so far.
-        healed: kinds of healing that were applied, one entry per row and kind.
+        repaired: kinds of repairs that were applied, one entry per row and kind.
         texts: texts that may hold placeholders or control tokens.
         parts: media parts.
     """
@@ -38,7 +38,7 @@ class Draft:
     options: ContractOptions
     filled: frozenset[str]
     found: list[Finding] = field(default_factory=list)
-    healed: set[str] = field(default_factory=set)
+    repaired: set[str] = field(default_factory=set)
     texts: list[Spot] = field(default_factory=list)
     parts: list[Spot] = field(default_factory=list)
     _kept: dict[str, int] = field(default_factory=dict)

@@ -173,7 +173,7 @@ def _as_list(value: Any, modality: str, draft: Draft) -> list[Any] | None:
         return value
     column = COLUMN_OF[modality]
     if type(value) in (str, dict, bytes) and draft.options.wrap_scalars:
-        draft.healed.add("scalars_wrapped")
+        draft.repaired.add("scalars_wrapped")
         return [value] if value else []
     draft.add("media.not_a_list", column, f"found {describe(value)}, expected a list")
     return None
@@ -183,13 +183,13 @@ def _check_item(
     item: Any, path: str, modality: str, identities: list[Any], reader: MediaReader, draft: Draft
 ) -> Medium:
     if type(item) is bytes and draft.options.wrap_scalars:
-        draft.healed.add("scalars_wrapped")
+        draft.repaired.add("scalars_wrapped")
         item = {"bytes": item}
     if type(item) is dict and None in item.values() and draft.options.drop_nulls:
-        draft.healed.add("null_keys_dropped")
+        draft.repaired.add("null_keys_dropped")
         item = {key: value for key, value in item.items() if value is not None}
     if (plain := in_verls_form(item, modality)) is not item:
-        draft.healed.add("media_renamed")
+        draft.repaired.add("media_renamed")
         item = plain
     rest: dict[str, Any] = {}
     data = None

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 from rl_assets.base.modalities import MEDIA_COLUMNS, MODALITIES
-from rl_assets.contract.rules.codes import CODES, Severity
+from rl_assets.contract.rules.code import Severity
+from rl_assets.contract.rules.codes import CODES
 from rl_assets.contract.rules.scorers import has_scorer
 from rl_assets.errors import InputError
 from rl_assets.media.files import MediaRules
@@ -55,7 +56,7 @@ _RENDERED_STARTS = {"<|", "<s", "[I", "[SYS", "[AVA", "<b", "<｜", "[g"}
 
 @dataclass(frozen=True, kw_only=True)
 class ContractOptions(MediaRules):
-    """How raw rows are read, judged and healed. The defaults are the strict ones.
+    """How raw rows are read, judged and repaired. The defaults are the strict ones.
 
     Attributes:
         prompt_key, reward_fn_key: columns that hold the prompt and the data source.
@@ -69,10 +70,10 @@ class ContractOptions(MediaRules):
             only that scorer knows what a ground truth looks like.
         known_agent_names: agent loops of the user's own, besides verl's.
         severities: `error` or `warning` by code, for the codes that `CODES` says are adjustable.
-        drop_nulls: heal keys with a null value in messages, parts, media items, tools and tools_kwargs.
-        wrap_scalars: heal a single media value by putting it into a list, and bare bytes by putting them
+        drop_nulls: repair keys with a null value in messages, parts, media items, tools and tools_kwargs.
+        wrap_scalars: repair a single media value by putting it into a list, and bare bytes by putting them
             into an object.
-        parse_json: heal a prompt, tools, reward_model and extra_info that are JSON text.
+        parse_json: repair a prompt, tools, reward_model and extra_info that are JSON text.
         has_processor: True applies the media rules in full to rows without media columns as well.
         special_tokens: control tokens of the policy's tokenizer that stand for media, refused in text in
             addition to those of well-known models.

@@ -15,7 +15,7 @@ _ROLES_TEXT = "system, developer, user, assistant or tool"
 
 
 def check_prompt(row: Mapping[str, Any], draft: Draft) -> list[Any]:
-    """The row's messages, healed; what is wrong with them goes to `draft`.
+    """The row's messages, repaired; what is wrong with them goes to `draft`.
 
     Texts that may hold placeholders and all media parts are noted in `draft` for the media rules.
     """
@@ -44,11 +44,11 @@ def check_prompt(row: Mapping[str, Any], draft: Draft) -> list[Any]:
                 if _may_hold_marks(content, draft):
                     draft.texts.append(Spot(f"prompt[{index}].content", role, content))
                 continue
-        healed = _check_message(message, f"prompt[{index}]", draft)
-        if healed is not message:
+        repaired = _check_message(message, f"prompt[{index}]", draft)
+        if repaired is not message:
             if messages is prompt:
                 messages = list(prompt)
-            messages[index] = healed
+            messages[index] = repaired
     _check_order(messages, draft)
     return messages
 
@@ -71,7 +71,7 @@ def _from_text(prompt: Any, draft: Draft) -> list[Any] | None:
             found = str(error)
         else:
             if draft.options.parse_json:
-                draft.healed.add("json_text_parsed")
+                draft.repaired.add("json_text_parsed")
                 return value
             found = "a list of messages as JSON text, which `contract.parse_json: true` reads"
     draft.add("prompt.not_a_list", "prompt", f"found {found}, expected a list of messages")
@@ -115,7 +115,7 @@ def _with_verls_parts(message: dict[Any, Any], draft: Draft) -> dict[Any, Any]:
     renamed = [_in_verls_form(part) for part in parts]
     if all(one is other for one, other in zip(renamed, parts, strict=True)):
         return message
-    draft.healed.add("parts_renamed")
+    draft.repaired.add("parts_renamed")
     return {**message, "content": renamed}
 
 
@@ -149,17 +149,17 @@ def _heal_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any,
     if not draft.options.drop_nulls:
         draft.add("prompt.null_key", path, "found a key whose value is null")
         return message
-    draft.healed.add("null_keys_dropped")
+    draft.repaired.add("null_keys_dropped")
     if filled:
         bare = without_null_keys(message)
         return {key: bare.get(key) for key in message if key in bare or key == "content"}
-    healed = {key: value for key, value in message.items() if key == "content" or value is not None}
+    repaired = {key: value for key, value in message.items() if key == "content" or value is not None}
     if parts:
-        healed["content"] = [
+        repaired["content"] = [
             {key: value for key, value in part.items() if value is not None} if type(part) is dict else part
             for part in parts
         ]
-    return healed
+    return repaired
 
 
 def _check_content(content: Any, role: str, path: str, draft: Draft, *, may_be_null: bool) -> None:

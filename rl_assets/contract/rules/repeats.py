@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rl_assets.base.jsontext import canonical
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 from rl_assets.contract.rules.rows import Record
 from rl_assets.contract.uids import copy_digest
 

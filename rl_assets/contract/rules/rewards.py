@@ -57,14 +57,14 @@ def _check_truth(truth: Any, source: str, draft: Draft) -> None:
 def check_extra_info(info: Any, index: int, draft: Draft) -> dict[str, Any]:
     """The row's extra_info with an index: its own, or the one given."""
     if info is None:
-        draft.healed.add("index_assigned")
+        draft.repaired.add("index_assigned")
         return {"index": index}
     info = _as_object(info, "extra_info", draft)
     if info is None:
         return {}
     own = info.get("index")
     if own is None:
-        draft.healed.add("index_assigned")
+        draft.repaired.add("index_assigned")
         info = {**info, "index": index}
     elif type(own) is not int and type(own) is not str:
         draft.add(
@@ -77,7 +77,7 @@ _TRAINER_FIELDS = frozenset({"tools_kwargs", "need_tools_kwargs", "tool_selectio
 
 
 def _check_trainer_fields(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
-    """`info` with its tools_kwargs healed, after a look at the other fields that agents read."""
+    """`info` with its tools_kwargs repaired, after a look at the other fields that agents read."""
     if "tools_kwargs" in info:
         info = _check_tools_kwargs(info, draft)
     need = info.get("need_tools_kwargs")
@@ -112,13 +112,13 @@ def _check_tools_kwargs(info: dict[str, Any], draft: Draft) -> dict[str, Any]:
         if not draft.options.drop_nulls:
             draft.add("extra_info.tools_kwargs_type", path, "found a tool whose value is null")
             return info
-        draft.healed.add("null_keys_dropped")
+        draft.repaired.add("null_keys_dropped")
         without = without_null_keys if filled else _without_null_tools
-        healed = tools and without(tools)
-        if not healed:
+        repaired = tools and without(tools)
+        if not repaired:
             return {key: value for key, value in info.items() if key != "tools_kwargs"}
-        info = {**info, "tools_kwargs": healed}
-        tools = healed
+        info = {**info, "tools_kwargs": repaired}
+        tools = repaired
     if type(tools) is not dict:
         draft.add("extra_info.tools_kwargs_type", path, f"found {describe(tools)}, expected an object")
         return info
@@ -143,7 +143,7 @@ def _as_object(value: Any, path: str, draft: Draft) -> dict[str, Any] | None:
             draft.add(f"{path}.not_an_object", path, f"found {error}, expected an object")
             return None
         if type(parsed) is dict:
-            draft.healed.add("json_text_parsed")
+            draft.repaired.add("json_text_parsed")
             return parsed
     draft.add(f"{path}.not_an_object", path, f"found {show(value)}, expected an object")
     return None

@@ -122,7 +122,7 @@ def _extra_columns(row: dict[str, Any], draft: Draft) -> dict[str, Any]:
             if draft.options.reserved_columns == "refuse" or carried in row:
                 draft.add("row.reserved_column", name, "found a column of a name that the trainer uses")
                 continue
-            draft.healed.add("columns_prefixed")
+            draft.repaired.add("columns_prefixed")
             name = carried
         extras[name] = value
     if "agent_name" in extras:
@@ -135,7 +135,7 @@ def _extra_columns(row: dict[str, Any], draft: Draft) -> dict[str, Any]:
 def _check_agent_name(extras: dict[str, Any], draft: Draft) -> None:
     name = extras["agent_name"]
     if name is None and draft.options.drop_nulls:
-        draft.healed.add("null_keys_dropped")
+        draft.repaired.add("null_keys_dropped")
         del extras["agent_name"]
     elif type(name) is not str or not name:
         draft.add("agent_name.not_text", "agent_name", f"found {describe(name)}, expected a name")

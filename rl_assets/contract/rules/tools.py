@@ -18,7 +18,7 @@ def check_tools(tools: Any, draft: Draft, *, filled: bool) -> Any:
         filled: whether the column may hold keys that a columnar file filled in.
     """
     if filled and draft.options.drop_nulls and has_null_key(tools):
-        draft.healed.add("null_keys_dropped")
+        draft.repaired.add("null_keys_dropped")
         tools = without_null_keys(tools)
     if type(tools) is str:
         tools = _from_text(tools, "tools", draft)
@@ -62,7 +62,7 @@ def _from_text(text: str, path: str, draft: Draft) -> Any:
         value = None
     else:
         if draft.options.parse_json and type(value) in (list, dict):
-            draft.healed.add("json_text_parsed")
+            draft.repaired.add("json_text_parsed")
             return value
         found = _HINT if type(value) in (list, dict) else f"the text {quote(text)}"
     draft.add("row.tools_invalid", path, f"found {found}, expected a function schema")
@@ -77,7 +77,7 @@ def check_calls(message: dict[Any, Any], path: str, draft: Draft, *, filled: boo
         draft.add("prompt.tool_calls", path, f"found {describe(calls)}, expected a list of objects")
         return message
     if not calls:
-        draft.healed.add("empty_calls_dropped")
+        draft.repaired.add("empty_calls_dropped")
         return {key: value for key, value in message.items() if key != "tool_calls"}
     checked = [_call(call, f"{path}[{index}]", draft, filled) for index, call in enumerate(calls)]
     if all(one is other for one, other in zip(checked, calls, strict=True)):
@@ -118,5 +118,5 @@ def _function(function: dict[Any, Any], path: str, draft: Draft, filled: bool) -
         message = f"found {found}, expected an object or JSON text of one"
         draft.add("prompt.tool_calls", f"{path}.arguments", message)
         return function
-    draft.healed.add("arguments_parsed")
+    draft.repaired.add("arguments_parsed")
     return {**function, "arguments": parsed}

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from rl_assets.base.jsontext import ATOMS, MAX_DEPTH, describe, encode_plain, is_plain, join
-from rl_assets.contract.rules.codes import Finding
+from rl_assets.contract.rules.code import Finding
 
 MAX_FAULTS = 100
 

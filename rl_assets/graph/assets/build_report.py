@@ -1,4 +1,4 @@
-"""`build_report`: this build held against the last one, to be looked at in the morning."""
+"""`build_report`: this build compared with the last one, to be looked at in the morning."""
 
 import json
 from collections.abc import Sequence

@@ -245,5 +245,5 @@ def _accepted_metadata(result: ContractResult, dataset: GraphDataset) -> dict[st
             ["uid", "split", "data_source", "prompt", "ground_truth", "source_file", "source_row"],
         ),
         **counted("warnings", "code", result.warnings),
-        **counted("healed", "kind", result.healed),
+        **counted("repaired", "kind", result.repaired),
     }

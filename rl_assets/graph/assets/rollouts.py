@@ -123,7 +123,7 @@ def build_rollouts(dataset: GraphDataset) -> dg.AssetsDefinition:
 def _responses(
     shards: Iterable["DataProto"], tokenizer: "PreTrainedTokenizerBase", dataset: GraphDataset
 ) -> Mapping[str, Any]:
-    """Lengths, truncated share and a few responses, for the UI; one shard at a time is held in memory."""
+    """Lengths, truncated share and a few responses, for the UI; one shard at a time is in memory."""
     limit = dataset.spec.data.max_response_length
     lengths: dict[str, array[int]] = {}
     truncated = rows = 0

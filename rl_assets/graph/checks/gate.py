@@ -36,5 +36,5 @@ def _refusal(dataset: GraphDataset, check: Check, findings: Findings) -> InputEr
     return InputError(
         found=findings.many,
         expected=f"{dataset.name}/{check.asset} to pass its check {check.name}",
-        remedy=f"Mend what it found and materialise {check.asset} again:\n{findings.words()}",
+        remedy=f"Fix what it found and materialise {check.asset} again:\n{findings.words()}",
     )

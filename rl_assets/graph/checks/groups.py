@@ -50,7 +50,7 @@ CHECKS = [
     Check(
         "reward_inputs",
         NAME,
-        "Every uid has exactly n responses, sample indices 0 … n-1, that lie together and agree on "
+        "Every uid has exactly n responses, sample indices 0 … n-1, next to each other, which agree on "
         "`data_source`, `ground_truth`, `extra_info` and the row they come from.",
         _reward_inputs,
     ),

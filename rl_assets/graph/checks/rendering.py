@@ -41,7 +41,7 @@ def _none_is_rendered(dataset: GraphDataset, refused: Table) -> str:
         dataset,
         f"0 of {reasons.total():,} rows can be rendered with the policy {dataset.spec.policy.path} "
         f"({rows:,} are refused for the same reason, {code}): {message}. Take a policy that reads these rows "
-        f"(`policy.path`), or mend them; `rl-assets codes {code}` explains the reason",
+        f"(`policy.path`), or repair them; `rl-assets codes {code}` explains the reason",
     )
 
 

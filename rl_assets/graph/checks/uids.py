@@ -59,7 +59,7 @@ def _shards(dataset: GraphDataset) -> Findings:
                 elif uid in seen:
                     findings.fail("the row is in the shards twice", row)
                 elif shard_name(fields["split"][index], uid, int(ref.name.rsplit("-", 1)[1])) != ref.name:
-                    findings.fail(f"the row lies in {ref.name}, where its uid does not belong", row)
+                    findings.fail(f"the row is in {ref.name}, but its uid belongs to another shard", row)
                 seen.add(uid)
     findings.numbers["uids"] = len(seen)
     return findings
