@@ -14,16 +14,11 @@ _PACKAGE = Path(__file__).parent
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Every dataset under `rl_assets/defs`, the store of assets, and the executor."""
-    from rl_assets.base.files import storage_root
+    """Every dataset under `rl_assets/defs`, and the executor."""
     from rl_assets.graph.executor import step_executor
-    from rl_assets.graph.io import StoreIOManager
     from rl_assets.graph.loading import load_project
 
     return dg.Definitions.merge(
         load_project(_PACKAGE),
-        dg.Definitions(
-            resources={"io_manager": StoreIOManager(root=str(storage_root(_PACKAGE.parent)))},
-            executor=step_executor(),
-        ),
+        dg.Definitions(executor=step_executor()),
     )

@@ -7,11 +7,10 @@ from typing import Any
 
 import dagster as dg
 
-from rl_assets.base.files import storage_root
 from rl_assets.graph.assets import build_assets
 from rl_assets.graph.checks import build_checks
 from rl_assets.graph.dataset import GraphDataset
-from rl_assets.graph.io import StoreIOManager
+from rl_assets.graph.io import store_resources
 from rl_assets.spec.dataset import DataToRolloutSpec
 
 POLICY = Path(__file__).parent.parent / "data/policies/SmolLM2-135M-Instruct"
@@ -80,7 +79,7 @@ def definitions(dataset: GraphDataset) -> dg.Definitions:
     return dg.Definitions(
         assets=build_assets(dataset),
         asset_checks=build_checks(dataset),
-        resources={"io_manager": StoreIOManager(root=str(storage_root(dataset.root)))},
+        resources=store_resources(dataset.root),
         executor=dg.in_process_executor,
     )
 

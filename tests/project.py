@@ -27,20 +27,11 @@ DEFINITIONS = """
 from pathlib import Path
 import dagster as dg
 from rl_assets.graph.executor import step_executor
-from rl_assets.graph.io import StoreIOManager
 from rl_assets.graph.loading import load_project
-from rl_assets.base.files import storage_root
 
 @dg.definitions
 def defs():
-    package = Path(__file__).parent
-    return dg.Definitions.merge(
-        load_project(package),
-        dg.Definitions(
-            resources={"io_manager": StoreIOManager(root=str(storage_root(package.parent)))},
-            executor=step_executor(),
-        ),
-    )
+    return dg.Definitions.merge(load_project(Path(__file__).parent), dg.Definitions(executor=step_executor()))
 """
 
 
@@ -88,7 +79,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(folder / "home"),
-        "PYTHONPATH": os.pathsep.join([str(folder), str(Path(__file__).parent.parent)]),
+        "PYTHONPATH": os.pathsep.join(map(str, (folder, folder / "src", Path(__file__).parent.parent))),
         "COLUMNS": "200",
     }
     return subprocess.run(

@@ -13,11 +13,10 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from rl_assets.base.files import storage_root
 from rl_assets.dataset.records import read_record
 from rl_assets.graph.assets import build_assets
 from rl_assets.graph.dataset import GraphDataset
-from rl_assets.graph.io import StoreIOManager
+from rl_assets.graph.io import store_resources
 from rl_assets.graph.provenance import git_commit
 from rl_assets.graph.unchanged import UNCHANGED
 from rl_assets.protocol import sharding
@@ -86,7 +85,7 @@ def rebuild(
     return dg.materialize(
         build_assets(dataset),
         selection=[dataset.key(name) for name in assets] or None,
-        resources={"io_manager": StoreIOManager(root=str(storage_root(dataset.root)))},
+        resources=store_resources(dataset.root),
         instance=instance,
         raise_on_error=False,
     )

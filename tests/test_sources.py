@@ -8,10 +8,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rl_assets.base.files import storage_root
 from rl_assets.graph.assets.sources import build_sources
 from rl_assets.graph.dataset import GraphDataset
-from rl_assets.graph.io import StoreIOManager
+from rl_assets.graph.io import store_resources
 from rl_assets.policy.fingerprint import policy_fingerprint
 from rl_assets.rewards.function import RewardFunction
 from tests.build import failure, make_dataset
@@ -46,7 +45,7 @@ def look(dataset: GraphDataset, *names: str) -> dg.ExecuteInProcessResult:
     return dg.materialize(
         [build_sources(dataset)],
         selection=[dataset.key(name) for name in names] or None,
-        resources={"io_manager": StoreIOManager(root=str(storage_root(dataset.root)))},
+        resources=store_resources(dataset.root),
         raise_on_error=False,
     )
 

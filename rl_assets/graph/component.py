@@ -10,6 +10,7 @@ from rl_assets.graph.assets import build_assets
 from rl_assets.graph.automation import automate
 from rl_assets.graph.checks import build_checks
 from rl_assets.graph.dataset import GraphDataset
+from rl_assets.graph.io import store_resources
 from rl_assets.graph.scaffolder import DataToRolloutScaffolder
 from rl_assets.spec.dataset import DataToRolloutSpec
 from rl_assets.spec.yaml_file import read_spec
@@ -59,5 +60,9 @@ class DataToRollout(dg.Component):
             selection=dg.AssetSelection.groups(dataset.name),
             description=f"Rebuilds every asset of {dataset.name} in order and evaluates its checks.",
         )
-        defs = dg.Definitions(assets=build_assets(dataset), asset_checks=build_checks(dataset))
+        defs = dg.Definitions(
+            assets=build_assets(dataset),
+            asset_checks=build_checks(dataset),
+            resources=store_resources(context.project_root),
+        )
         return automate(dataset, job, defs)

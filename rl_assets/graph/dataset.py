@@ -3,19 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import dagster as dg
 
 from rl_assets.base.digests import digest_json
 from rl_assets.base.files import damage_put_aside
+from rl_assets.dataset.dataset import Dataset
 from rl_assets.errors import InputError
 from rl_assets.graph.display import wide_table
-
-if TYPE_CHECKING:
-    pass
-
-from rl_assets.dataset.dataset import Dataset
+from rl_assets.graph.io import STORE
 
 PRIVATE = frozenset({"prompt", "response", "solution_str", "ground_truth", "error", "message"})
 HIDDEN = "(hidden: previews is false)"
@@ -78,6 +75,7 @@ class GraphDataset(Dataset):
             "kinds": set(kinds),
             "owners": list(self.spec.owners),
             "code_version": version,
+            "io_manager_key": STORE,
         }
 
     def depends(self, *assets: str) -> list[dg.AssetKey]:

@@ -1,5 +1,6 @@
 """How assets are kept: tables as Parquet, manifests as JSON, each put in place in one step."""
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,20 @@ import pyarrow as pa
 from pydantic import BaseModel
 from upath import UPath
 
-from rl_assets.base.files import damage_put_aside, publish_file
+from rl_assets.base.files import damage_put_aside, publish_file, storage_root
 from rl_assets.base.manifests import read_manifest, require_stored, write_manifest
 from rl_assets.base.tables import Table
+
+STORE = "rl_assets_store"
+"""Key of the IO manager of every asset of a dataset, so that it works in any project beside others."""
+
+
+def store_resources(root: Path) -> dict[str, dg.ConfigurableIOManager]:
+    """What the assets of a project need as resources: the store of the project in the folder `root`.
+
+    Of one project it is one object, so that the definitions of its datasets can be merged.
+    """
+    return {STORE: _store(str(storage_root(root)))}
 
 
 class StoreIOManager(dg.ConfigurableIOManager):
@@ -79,3 +91,8 @@ def _is_data_frame(wanted: Any) -> bool:
     """Whether `wanted` is `pandas.DataFrame`; pandas is slow to load, so it is not imported for it."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and wanted is pandas.DataFrame
+
+
+@functools.cache
+def _store(root: str) -> StoreIOManager:
+    return StoreIOManager(root=root)
