@@ -40,8 +40,9 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# `make bench BENCH=--quick` runs every part on a few rows.
 bench: setup
-	$(BIN)/python -m benchmarks.book
+	$(BIN)/python -m benchmarks.book $(BENCH)
 
 bench-gpu: setup
 	$(BIN)/python -m benchmarks.book --gpu

@@ -249,9 +249,12 @@ def main() -> None:
             (out / f"RESULTS{suffix}.md").write_text(as_markdown(book, command))
             (out / f"results{suffix}.json").write_text(json.dumps(as_json(book), indent=2) + "\n")
 
-    print(as_markdown(run(chosen, arguments.quick, keep), command))
+    book = run(chosen, arguments.quick, keep)
+    print(as_markdown(book, command))
     if out is not None:
         print(f"written to {os.path.relpath(out, ROOT)}/RESULTS{suffix}.md and results{suffix}.json")
+    if failed := [name for name, figure in book.items() if isinstance(figure, str)]:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ Change = Callable[[GraphDataset], GraphDataset]
 def _without_checks() -> Iterator[None]:
     """Checks, and when they are evaluated again, have tests of their own; here they only take time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rl_assets.graph.checks.gate.require_passed", lambda dataset, assets: None)
+        patch.setattr("rl_assets.graph.unchanged.require_passed", lambda dataset, assets: None)
         yield
 
 
