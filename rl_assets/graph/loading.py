@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dagster as dg
 import yaml
@@ -56,7 +56,7 @@ class _File(NamedTuple):
     """A defs.yaml that loads, and the folder of declarations that it is in."""
 
     file: Path
-    folder: dict[Path, ComponentDecl]
+    folder: dict[Path, ComponentDecl[Any]]
 
 
 class ProjectTree(ComponentTree):
@@ -81,7 +81,7 @@ class ProjectTree(ComponentTree):
         """The files of each dataset's name."""
         return defaultdict(list)
 
-    def _get_filesystem_decl(self) -> ComponentDecl:
+    def _get_filesystem_decl(self) -> ComponentDecl[Any]:
         place = ComponentPath.from_path(self.defs_module_path)
         found = self.state_tracker.get_cache_data(place).component_decl
         if found is None:
@@ -91,12 +91,12 @@ class ProjectTree(ComponentTree):
         return found
 
     def _folder(self, context: ComponentDeclLoadContext) -> DefsFolderDecl:
-        children: dict[Path, ComponentDecl] = {}
+        children: dict[Path, ComponentDecl[Any]] = {}
         for path in sorted(context.path.iterdir()):
             if any(path.relative_to(context.path).match(one) for one in EXPLICITLY_IGNORED_GLOB_PATTERNS):
                 continue
             inner = context.for_component_loc(ComponentPath.from_path(path))
-            decl: ComponentDecl | None
+            decl: ComponentDecl[Any] | None
             if file := find_defs_or_component_yaml(path):
                 decl = self._file(file, inner, children)
             elif path.is_dir():
@@ -115,8 +115,8 @@ class ProjectTree(ComponentTree):
         )
 
     def _file(
-        self, file: Path, context: ComponentDeclLoadContext, folder: dict[Path, ComponentDecl]
-    ) -> ComponentDecl | None:
+        self, file: Path, context: ComponentDeclLoadContext, folder: dict[Path, ComponentDecl[Any]]
+    ) -> ComponentDecl[Any] | None:
         """The declaration of a defs.yaml of which everything loads; None where something does not."""
         shown = file.relative_to(self.project_root)
         try:
@@ -185,7 +185,7 @@ def together(broken: list[Broken]) -> InputError:
     )
 
 
-def _ours(decl: ComponentDecl) -> list[YamlDecl]:
+def _ours(decl: ComponentDecl[Any]) -> list[YamlDecl]:
     """The datasets among the documents of a file."""
     found = (one for one in decl.iterate_child_component_decls() if isinstance(one, YamlDecl))
     return [one for one in found if issubclass(one.component_type, DataToRollout)]

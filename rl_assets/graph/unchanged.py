@@ -30,7 +30,7 @@ from rl_assets.graph.provenance import code_digest, git_commit, package_version
 UNCHANGED = "unchanged"
 """Metadata key of a materialisation that was emitted again: which run made the asset, and when."""
 
-Results = Iterable[dg.MaterializeResult] | dg.MaterializeResult
+Results = Iterable[dg.MaterializeResult[Any]] | dg.MaterializeResult[Any]
 World = Callable[[GraphDataset], Any]
 
 
@@ -40,7 +40,7 @@ def step(
     always: bool = False,
     world: World | None = None,
     work: Mapping[str, Any] | None = None,
-) -> Callable[[Callable[..., Results]], Callable[..., Iterator[dg.MaterializeResult]]]:
+) -> Callable[[Callable[..., Results]], Callable[..., Iterator[dg.MaterializeResult[Any]]]]:
     """Make a Dagster step of a body that runs only where something that it reads has changed.
 
     The body is called as `body(dataset, context, **inputs)` with the dataset bound to the run's partition,
@@ -56,9 +56,9 @@ def step(
             (None leaves the entry out).
     """
 
-    def decorate(body: Callable[..., Results]) -> Callable[..., Iterator[dg.MaterializeResult]]:
+    def decorate(body: Callable[..., Results]) -> Callable[..., Iterator[dg.MaterializeResult[Any]]]:
         @functools.wraps(body)
-        def run(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[dg.MaterializeResult]:
+        def run(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[dg.MaterializeResult[Any]]:
             here = dataset.of(context)
             build = _Build(here, context, world, always, body.__module__)
             with refusals():
@@ -87,7 +87,7 @@ def step(
 
 def _again(
     dataset: GraphDataset, asset: str, record: Record, work: Mapping[str, Any]
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[Any]:
     """The materialisation that is recorded, said to be unchanged."""
     metadata = {**dg.deserialize_value(record.metadata, dict), **work, UNCHANGED: _since(record)}
     metadata["path"] = dg.MetadataValue.path(str(dataset.storage / next(iter(record.files))))
@@ -137,7 +137,7 @@ class _Build:
         self._versions = {key.path[-1]: definition.code_versions_by_key[key] for key in outputs}
         inputs = {dep for key in outputs for dep in definition.asset_deps[key]} - set(outputs)
         self.inputs = sorted(key.path[-1] for key in inputs)
-        self._results: dict[str, tuple[dg.MaterializeResult, dict[str, str]]] = {}
+        self._results: dict[str, tuple[dg.MaterializeResult[Any], dict[str, str]]] = {}
         self.recipe = self._recipe()
 
     def _recipe(self) -> str | None:
@@ -163,7 +163,9 @@ class _Build:
         }
         return whole if whole.keys() == found.keys() else {}
 
-    def noted(self, result: dg.MaterializeResult, before: Mapping[str, Record]) -> dg.MaterializeResult:
+    def noted(
+        self, result: dg.MaterializeResult[Any], before: Mapping[str, Record]
+    ) -> dg.MaterializeResult[Any]:
         """The result with what made it; said to be unchanged where it holds what it held before."""
         name = self._name(result)
         commit = git_commit(self._dataset.root)
@@ -177,12 +179,12 @@ class _Build:
             metadata[UNCHANGED] = _since(before[name])
         return result._replace(metadata=metadata)
 
-    def _is_same(self, result: dg.MaterializeResult, record: Record | None) -> bool:
+    def _is_same(self, result: dg.MaterializeResult[Any], record: Record | None) -> bool:
         """Whether a body that always runs made again what is recorded."""
         assert result.data_version is not None
         return self._always and record is not None and result.data_version.value == record.data_version
 
-    def stored(self, result: dg.MaterializeResult) -> None:
+    def stored(self, result: dg.MaterializeResult[Any]) -> None:
         """Take marks of the files of a result that has just been stored."""
         name = self._name(result)
         self._results[name] = result, dict(marks(self._dataset, name, result.value))
@@ -219,5 +221,5 @@ class _Build:
             if name not in known and not name.startswith(ADDRESSED)
         }
 
-    def _name(self, result: dg.MaterializeResult) -> str:
+    def _name(self, result: dg.MaterializeResult[Any]) -> str:
         return result.asset_key.path[-1] if result.asset_key else self._names[0]

@@ -218,7 +218,7 @@ def _cut(clip: BinaryIO, size: int) -> tuple[Fault, ...]:
 
 def image_faults(data: bytes, max_pixels: int) -> list[Fault]:
     """Decode an image to its last pixel and say what is wrong with it."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -238,7 +238,7 @@ def image_faults(data: bytes, max_pixels: int) -> list[Fault]:
         product = re.search(r"\d+", str(error))
         found = f"{int(product.group()):,}" if product else "too many"
         return [("media.image_size", f"found {found} pixels, expected at most {max_pixels:,}")]
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         if (name := other_format(data)) is not None:
             return [("media.unreadable", f"found {name}, expected {', '.join(IMAGE_FORMATS)}")]
         return [("media.unreadable", f"found {len(data)} bytes that are no image")]

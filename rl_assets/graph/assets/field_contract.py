@@ -55,7 +55,7 @@ def build_field_contract(dataset: GraphDataset) -> dg.AssetsDefinition:
     @step(dataset, world=_world)
     def judged(
         dataset: GraphDataset, context: dg.AssetExecutionContext, raw_files: RawManifest
-    ) -> Iterator[dg.MaterializeResult]:
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         with staging(dataset.storage) as folder, refusals():
             tokens = read_policy_tokens(dataset.policy)
             result = apply_contract(
@@ -102,7 +102,7 @@ def build_field_contract(dataset: GraphDataset) -> dg.AssetsDefinition:
     )
     def field_contract(
         context: dg.AssetExecutionContext, raw_files: RawManifest
-    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult | dg.AssetObservation]:
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetObservation]:
         # The rate is held against the limit outside the step's body: another limit judges no row again.
         for result in judged(context, raw_files=raw_files):
             if result.asset_key != dataset.key("rejected_rows"):
@@ -154,7 +154,9 @@ def _reject_rate_spec(dataset: GraphDataset) -> dg.AssetCheckSpec:
     )
 
 
-def _reject_rate(dataset: GraphDataset, rejected: dg.MaterializeResult, raw_rows: int) -> dg.AssetCheckResult:
+def _reject_rate(
+    dataset: GraphDataset, rejected: dg.MaterializeResult[Any], raw_rows: int
+) -> dg.AssetCheckResult:
     """The check on a table of rejected rows that was made now or before."""
     limit = dataset.spec.checks.reject_rate
     metadata: Mapping[str, Any] = rejected.metadata or {}

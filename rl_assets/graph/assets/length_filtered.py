@@ -89,7 +89,7 @@ def build_length_filtered(dataset: GraphDataset) -> dg.AssetsDefinition:
     @step(dataset, world=_day, work={"rendered_rows": None, "reused_rows": None, "encoder": None})
     def length_filtered(
         dataset: GraphDataset, context: dg.AssetExecutionContext, field_contract: Table
-    ) -> Iterator[dg.MaterializeResult]:
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         from rl_assets.prompts.length import filter_by_length
 
         data = dataset.spec.data

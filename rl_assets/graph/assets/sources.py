@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from rl_assets.base import markdown
 from rl_assets.base.digests import digest_json
 from rl_assets.base.manifests import last_manifest
-from rl_assets.graph.dataset import Dataset, GraphDataset, refusals
+from rl_assets.graph.dataset import GraphDataset, refusals
 from rl_assets.graph.display import table
 from rl_assets.graph.unchanged import step
 from rl_assets.policy.fingerprint import file_digests, policy_files, policy_folder, rendering_files
@@ -103,7 +103,9 @@ def build_sources(dataset: GraphDataset) -> dg.AssetsDefinition:
         partitions_def=dataset.partitions,
     )
     @step(dataset, always=True)
-    def sources(dataset: GraphDataset, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+    def sources(
+        dataset: GraphDataset, context: dg.AssetExecutionContext
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         for name, (look, _) in assets.items():
             if name in context.op_execution_context.selected_output_names:
                 with refusals():
@@ -143,7 +145,7 @@ def _policy(dataset: GraphDataset) -> tuple[Source, dict[str, Any]]:
     }
 
 
-def _require_usable(dataset: Dataset, folder: Path) -> None:
+def _require_usable(dataset: GraphDataset, folder: Path) -> None:
     """Refuse a policy that a later step would refuse, before rows are read and answered."""
     from rl_assets.policy.vocabulary import read_vocabulary, require_embedded
     from rl_assets.rollout.model import require_loadable
