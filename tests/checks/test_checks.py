@@ -170,11 +170,8 @@ def test_many_truncated_responses_are_a_warning(toy_run: tuple[GraphDataset, Any
         .passed
     )
     checks = spec.checks.model_copy(update={"truncated_share": 0.0})
-    assert (
-        not BY_NAME[CUT]
-        .evaluate(GraphDataset(spec.model_copy(update={"checks": checks}), toy_run[0].root))
-        .passed
-    )
+    strict = BY_NAME[CUT].evaluate(GraphDataset(spec.model_copy(update={"checks": checks}), toy_run[0].root))
+    assert strict.failures == strict.numbers["truncated"] + 1  # the share, and each response
 
 
 def test_a_theme_of_rules_counts_what_each_refused_zeros_included(toy_run: tuple[GraphDataset, Any]) -> None:

@@ -47,6 +47,10 @@ class Findings:
             place = {key: (row or {}).get(key) for key in PLACE}
             self.rows.append({**place, "problem": problem})
 
+    def unlisted(self, failures: int) -> None:
+        """Count failures of which no more is said."""
+        self.failures += failures
+
     def count(self, name: str, more: int) -> None:
         """Add to one of the numbers."""
         self.numbers[name] = int(self.numbers.get(name, 0)) + more

@@ -24,13 +24,13 @@ def _few_are_unrenderable(dataset: GraphDataset) -> Findings:
     rows, of = refused.num_rows, dataset.table("field_contract").num_rows
     share = rows / max(of, 1)
     findings = Findings({"unrenderable": rows, "accepted": of, "share": share, "allowed": limit})
-    findings.fatal = 0 < of == rows
+    findings.fatal = of > 0 and rows == of
     if findings.fatal:
         findings.fail(_none_is_rendered(dataset, refused))
     if share > limit or findings.fatal:
         for row in refused.head(SHOWN_ROWS, [*PLACE, "code", "message"]):
             findings.fail(shown(dataset, f"[{row['code']}] {row['message']}"), row)
-        findings.failures += rows - min(rows, SHOWN_ROWS)
+        findings.unlisted(rows - min(rows, SHOWN_ROWS))
     return findings
 
 
