@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from rl_assets.cli.trace import _view
-from rl_assets.cli.trace_row import Place, Tools, Trace, find_row, trace_row
+from rl_assets.cli.trace_row import find_row, trace_row
+from rl_assets.cli.traced import Place, Tools, Trace
 from rl_assets.errors import InputError
 from rl_assets.graph.dataset import GraphDataset
 from tests.build import BROKEN, TRAIN, make_dataset, materialize, problem, write_jsonl

@@ -14,7 +14,7 @@ from rich.text import Text
 from rl_assets.cli.console import Screen, refusals, warn_of
 
 if TYPE_CHECKING:
-    from rl_assets.cli.trace_row import Problem, Trace
+    from rl_assets.cli.traced import Problem, Trace
 
 _INDENT = 4
 

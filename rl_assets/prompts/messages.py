@@ -85,3 +85,20 @@ def _media_part(modality: str, item: Any) -> dict[str, Any]:
             return {"type": "audio", "audio": item}
         return {"type": modality, **item}
     return {"type": modality, modality: item}
+
+
+def present(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message without keys that are null."""
+    return {key: value for key, value in message.items() if value is not None}
+
+
+def without_media(content: Any) -> Any:
+    """Content as a template looks at it: of a medium its kind alone."""
+    if not isinstance(content, list):
+        return content
+    return [
+        {"type": part["type"], part["type"]: part["type"]}
+        if part.get("type") in MODALITIES
+        else present(part)
+        for part in content
+    ]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,13 +16,14 @@ from rl_assets.base.modalities import COLUMN_OF, MODALITIES
 from rl_assets.base.workers.pool import threads_of_own
 from rl_assets.contract.rules.code import Finding
 from rl_assets.errors import InputError
-from rl_assets.media.decode import image_size, read_audio, read_image, read_video
+from rl_assets.media.call import ProcessorCall
+from rl_assets.media.decode import image_size
 from rl_assets.media.expansion import Expansion, expand, learn_expansion
-from rl_assets.media.settings import MediumSettings, is_read_by_verl
+from rl_assets.media.settings import MediumSettings
 from rl_assets.media.source import MediaSource, Medium, media_digest, media_parts
 from rl_assets.media.store import MediaStore
 from rl_assets.policy.checkpoint import load_processor
-from rl_assets.prompts.messages import build_messages
+from rl_assets.prompts.messages import build_messages, present, without_media
 from rl_assets.prompts.refused import Refused, reasons
 from rl_assets.prompts.rendered import Rendered
 from rl_assets.prompts.settings import settings_of
@@ -36,14 +37,6 @@ if TYPE_CHECKING:
 Messages = list[dict[str, Any]]
 
 _log = logging.getLogger(__name__)
-_PROCESSORS = {
-    "image": ("image_processor",),
-    "video": ("video_processor",),
-    "audio": ("feature_extractor", "audio_processor"),
-}
-# Of a processor's output these are the prompt's, and not its media's.
-_TEXT_OUTPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
-_SAMPLING = ("fps", "num_frames", "min_frames", "max_frames")
 _COMPARED_ROWS = 4
 
 MOST_THREADS = 8
@@ -113,6 +106,7 @@ class MediaRenderer:
         self.tools = tools
         self.template_kwargs = dict(template_kwargs or {})
         self.mm_processor_kwargs = dict(mm_processor_kwargs or {})
+        self._call = ProcessorCall(processor, self.mm_processor_kwargs)
         self._to_compare = _COMPARED_ROWS
         self._variants: dict[str, MediaRenderer] = {}
 
@@ -189,16 +183,14 @@ class MediaRenderer:
         self.settle()
         with ThreadPoolExecutor(min(threads_of_own(), MOST_THREADS)) as threads:
             found = list(threads.map(self._measured, rows))
-        quick = self._encode([one.text for one in found if isinstance(one, _Prompt)])
+        quick = self._call.encode([one.text for one in found if isinstance(one, _Prompt)])
         return [
             Rendered(ids=next(quick), lost=one.lost) if isinstance(one, _Prompt) else one for one in found
         ]
 
     def settle(self) -> None:
-        """Make the processor fit for several threads at a time: a tokenizer sets its padding up when it is
-        first called, which fails while another thread encodes."""
-        with contextlib.suppress(Exception):  # one that takes no text alone: its rows say what is wrong
-            self.processor(text=["a"], return_tensors="pt", **self._arguments({}))
+        """Make the processor fit for several threads at a time."""
+        self._call.prepare()
 
     def inputs(self, row: Mapping[str, Any]) -> tuple[list[int], dict[str, "torch.Tensor"]]:
         """A prompt's ids, and the tensors that show its media to the model.
@@ -242,12 +234,6 @@ class MediaRenderer:
                 remedy="Put the media back as they were, or materialise the dataset again.",
             ) from refused
 
-    @property
-    def _settings(self) -> dict[str, Any]:
-        """Arguments of every call; verl says nothing on special tokens, so a tokenizer may write its own."""
-        alone = {} if is_read_by_verl(self.processor) else {"add_special_tokens": False}
-        return {**alone, **self.mm_processor_kwargs}
-
     @cached_property
     def _expansion(self) -> Expansion | None:
         return learn_expansion(self.processor, self.mm_processor_kwargs)
@@ -263,7 +249,7 @@ class MediaRenderer:
                     continue
                 in_full, _ = self._process(prompt)
                 self._to_compare -= 1
-                if next(self._encode([self._expanded(prompt)])) != in_full:
+                if next(self._call.encode([self._expanded(prompt)])) != in_full:
                     _log.warning(
                         "%s: the token count that the processor tells from an image's size differs from what "
                         "it makes of the image; every image is processed",
@@ -290,10 +276,6 @@ class MediaRenderer:
         with reasons("render.media_error", "prompt"):
             return expand(prompt.text, self.processor.image_token, self._expansion(sizes))
 
-    def _encode(self, texts: list[str]) -> Iterator[list[int]]:
-        specials = _flat(self._settings, "text").get("add_special_tokens", True)
-        return iter(self.tokenizer(texts, add_special_tokens=specials)["input_ids"] if texts else ())
-
     def _prompt(self, row: Mapping[str, Any]) -> _Prompt:
         """Render the template, and find the media."""
         if own := settings_of(row, row.get("extra_info")):
@@ -305,7 +287,7 @@ class MediaRenderer:
         media = list(self._media(messages, row))
         tools = row.get("tools")
         tools = (self.tools if tools is None else tools) or None
-        plain = [{**message, "content": _plain(message.get("content"))} for message in messages]
+        plain = [{**message, "content": without_media(message.get("content"))} for message in messages]
         text = self._template(plain, tools)
         self._require_media(text, plain)
         return _Prompt(text, media, self._whole.losses(text, plain, tools))
@@ -329,14 +311,14 @@ class MediaRenderer:
             messages = row["raw_prompt"]
         else:
             columns = {modality: row.get(name) for modality, name in COLUMN_OF.items()}
-            present = {modality: items for modality, items in columns.items() if items}
+            given = {modality: items for modality, items in columns.items() if items}
             try:
-                messages = build_messages(row, row["prompt"], present)
+                messages = build_messages(row, row["prompt"], given)
             except InputError as error:
                 raise Refused(
                     "render.media_error", error.field or "prompt", f"{error.found}, expected {error.expected}"
                 ) from error
-        return without_empty_calls([_present(message) for message in messages])
+        return without_empty_calls([present(message) for message in messages])
 
     def _media(self, messages: Messages, row: Mapping[str, Any]) -> Iterator[_Medium]:
         """Each medium of the messages; of a kind that the processor reads."""
@@ -346,7 +328,7 @@ class MediaRenderer:
             if "raw_prompt" not in row and row.get(COLUMN_OF[modality]):
                 path = f"{COLUMN_OF[modality]}[{seen[modality]}]"
                 seen[modality] += 1
-            if all(getattr(self.processor, name, None) is None for name in _PROCESSORS[modality]):
+            if not self._call.reads(modality):
                 raise Refused(
                     "render.media_unsupported",
                     COLUMN_OF[modality],
@@ -370,72 +352,15 @@ class MediaRenderer:
                 **self.template_kwargs,
             )
 
-    def _decode(self, medium: _Medium) -> Any:
-        settings = medium.settings
-        if medium.modality == "image":
-            return settings.image(read_image(medium.source))
-        if medium.modality == "video":
-            choose = partial(self._chosen_frames, settings)
-            frames, about = read_video(medium.source, choose, settings.list_of_frames)
-            return settings.video(frames), about
-        return read_audio(medium.source, self._sampling_rate)
-
-    @cached_property
-    def _sampling_rate(self) -> int:
-        names = (getattr(self.processor, name, None) for name in _PROCESSORS["audio"])
-        extractor = next(found for found in names if found is not None)
-        return int(_flat(self.mm_processor_kwargs, "audio").get("sampling_rate", extractor.sampling_rate))
-
-    def _chosen_frames(self, own: MediumSettings, about: Mapping[str, Any]) -> Sequence[int]:
-        """Frames that are taken of a video: those that it asks for, as `mm_processor_kwargs` samples, or as
-        the policy's kind does."""
-        from transformers.video_utils import VideoMetadata
-
-        settings = _flat(self.mm_processor_kwargs, "videos")
-        asked = {name: settings[name] for name in _SAMPLING if settings.get(name) is not None}
-        chosen_for_all = asked or "do_sample_frames" in settings
-        if (not chosen_for_all or own.names_frames) and (frames := own.frames(about)) is not None:
-            return frames
-        sampler = self.processor.video_processor
-        samples = bool(asked.keys() & {"fps", "num_frames"}) or sampler.do_sample_frames
-        if not settings.get("do_sample_frames", samples):
-            return range(about["total_num_frames"])
-        return [int(index) for index in sampler.sample_frames(metadata=VideoMetadata(**about), **asked)]
-
     def _process(self, prompt: _Prompt) -> tuple[list[int], dict[str, "torch.Tensor"]]:
         """The processor's own ids and tensors."""
         media: dict[str, list[Any]] = {}
         for medium in prompt.media:
             with reasons("render.media_error", medium.path):
-                media.setdefault(medium.modality, []).append(self._decode(medium))
-        arguments = self._arguments(media)
+                decoded = self._call.decode(medium.modality, medium.source, medium.settings)
+                media.setdefault(medium.modality, []).append(decoded)
         with reasons("render.media_error", "prompt"):
-            made = self.processor(text=[prompt.text], return_tensors="pt", **arguments)
-        inputs = {name: value for name, value in made.items() if name not in _TEXT_OUTPUTS}
-        if (grid := inputs.get("image_grid_thw")) is not None:
-            inputs["images_seqlens"] = (grid[:, 1] * grid[:, 2]).repeat_interleave(grid[:, 0])
-        return made["input_ids"][0].tolist(), inputs
-
-    def _arguments(self, media: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """Arguments of the processor's call besides the text."""
-        arguments = self._settings
-        if "image" in media:
-            arguments["images"] = media["image"]
-        if "audio" in media:
-            arguments |= {"audio": media["audio"], "sampling_rate": self._sampling_rate}
-        if "video" in media:
-            frames, about = zip(*media["video"], strict=True)
-            # Frames were chosen when the video was decoded.
-            arguments = _without(arguments, (*_SAMPLING, "do_sample_frames"))
-            arguments |= {
-                "videos": list(frames),
-                "video_metadata": list(about),
-                "do_sample_frames": False,
-                "videos_kwargs": _without(
-                    arguments.get("videos_kwargs", {}), (*_SAMPLING, "do_sample_frames")
-                ),
-            }
-        return arguments
+            return self._call.tensors(prompt.text, media)
 
 
 def load_media_renderer(
@@ -472,28 +397,3 @@ def load_media_renderer(
         template_kwargs=template_kwargs,
         mm_processor_kwargs=mm_processor_kwargs,
     )
-
-
-def _present(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if value is not None}
-
-
-def _plain(content: Any) -> Any:
-    """Content as a template looks at it: of a medium its kind alone."""
-    if not isinstance(content, list):
-        return content
-    return [
-        {"type": part["type"], part["type"]: part["type"]}
-        if part.get("type") in MODALITIES
-        else _present(part)
-        for part in content
-    ]
-
-
-def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in names}
-
-
-def _flat(settings: Mapping[str, Any], modality: str) -> dict[str, Any]:
-    """Settings of one kind of media, given as they are or below ``<modality>_kwargs``."""
-    return {**settings, **settings.get(f"{modality}_kwargs", {})}
