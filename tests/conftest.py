@@ -12,6 +12,8 @@ from tests.build import TRAIN, VAL, make_dataset, materialize
 from tests.small import save_small_policy
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
+# As `rl_assets.rollout.attention` sets it: it counts only before the first matrix product of a process.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

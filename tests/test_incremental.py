@@ -224,7 +224,8 @@ def test_a_change_recomputes_exactly_what_depends_on_it(dataset: GraphDataset, w
 
 def statuses(dataset: GraphDataset, instance: dg.DagsterInstance, status: StaleStatus) -> set[str]:
     """The assets that Dagster's UI shows with a status, by name."""
-    graph = dg.Definitions(assets=build_assets(dataset)).resolve_asset_graph()
+    defs = dg.Definitions(assets=build_assets(dataset), resources=store_resources(dataset.root))
+    graph = defs.resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
     return {key.path[-1] for key in graph.get_all_asset_keys() if resolver.get_status(key) == status}
 

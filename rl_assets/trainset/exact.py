@@ -8,7 +8,7 @@ typed Arrow only where all its values have one shape, and as JSON (Arrow's `arro
 The parser that `datasets` decodes with does not round floats correctly and knows whole numbers up to 64 bits.
 So a float is written in one of those decimals that every correct parser reads as this float, and that parser
 too; `0.7379569346398113` for instance as `7.3795693463981130e-1`. What has no such decimal (a whole number
-beyond 64 bits, most floats closer to zero than 1e-306) is written as text.
+beyond 64 bits, most floats closer to zero than 1e-305) is written as text.
 """
 
 import json

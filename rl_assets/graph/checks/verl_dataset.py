@@ -191,7 +191,7 @@ CHECKS = [
         "verl_dataset",
         "values_exact",
         "No number had to be written as text. In a column whose rows differ in shape, trainers read neither "
-        "whole numbers beyond 64 bits nor floats closer to zero than 1e-306: such a number is its digits, in "
+        "whole numbers beyond 64 bits nor floats closer to zero than 1e-305: such a number is its digits, in "
         "text, in the training set. Everything else is as it was in the raw file.",
         _values_exact,
     ),
