@@ -21,7 +21,7 @@ _CHECK_DIGITS = 8
 
 
 class _Place(NamedTuple):
-    """Where a line lies: `length` bytes of `file`, from `start` on, without the line's end."""
+    """Where a line is: `length` bytes of `file`, from `start` on, without the line's end."""
 
     file: Path
     start: int
@@ -34,8 +34,8 @@ class Journal:
     A process appends to a file of its own and indexes all of them at the start, so several may work in one
     folder at once, and what a killed one has written stays good: a line counts only when it is whole and
     its check digits hold. Two lines with one key hold the same response. In memory are the keys and where
-    their lines lie; a response is read when it is asked for. A lock file stands beside the file that a
-    process writes, so that `rl-assets gc` leaves it alone.
+    their lines are; a response is read when it is asked for. A lock file is beside the file that a process
+    writes, so that `rl-assets gc` leaves it alone.
 
     Args:
         folder: a local folder; made on the first write.
@@ -65,13 +65,16 @@ class Journal:
         return len(self._places)
 
     def get(self, key: str) -> Response | None:
-        """The response with this key, or None: it was never added, or its line was damaged since."""
+        """The response with this key, or None: it was never added, or its line is damaged or gone since."""
         place = self._places.get(key)
         if place is None:
             return None
-        with place.file.open("rb") as stream:
-            stream.seek(place.start)
-            entry = _entry(stream.read(place.length), place.file)
+        try:
+            with place.file.open("rb") as stream:
+                stream.seek(place.start)
+                entry = _entry(stream.read(place.length), place.file)
+        except FileNotFoundError:  # a process that only reads holds no lock, and `gc` may take the file
+            return None
         return _response(entry) if entry else None
 
     def add(self, key: str, response: Response) -> None:

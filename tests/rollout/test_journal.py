@@ -97,6 +97,14 @@ def test_a_line_that_is_damaged_after_it_was_indexed_is_not_taken(tmp_path: Path
         assert journal.get("1" * 32) is None
 
 
+def test_a_file_that_is_gone_since_it_was_indexed_holds_nothing(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.add("1" * 32, Response([1], [-1.0], [-1.0], "stop"))
+    reader = Journal(tmp_path)
+    next(tmp_path.glob("*.jsonl")).unlink()
+    assert reader.get("1" * 32) is None
+
+
 def test_what_is_added_after_a_short_write_is_found(tmp_path: Path) -> None:
     """A write that a signal or a full disk cuts short is an error, and spoils no later line."""
     kept = Response([2], [-1.0], [-1.0], "stop")

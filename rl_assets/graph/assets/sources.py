@@ -137,10 +137,10 @@ def _policy(dataset: GraphDataset) -> tuple[Source, dict[str, Any]]:
     if source != last_manifest(Source, dataset.storage / "policy.json"):
         _require_usable(dataset, folder)
     config = read_object(files["config.json"])
-    named = config.get("architectures")  # of a damaged file it may be anything
+    named = config.get("architectures") or [config.get("model_type")]
     parameters = _parameters(file for file in files.values() if file.suffix == ".safetensors")
     return source, {
-        "architecture": ", ".join(map(str, named if isinstance(named, list) else [config.get("model_type")])),
+        "architecture": ", ".join(map(str, named if isinstance(named, list) else [named])),
         **({"parameters": parameters} if parameters else {}),
         "config": dg.MetadataValue.json(config),
     }
