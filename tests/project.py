@@ -18,9 +18,9 @@ directory_type = "project"
 [tool.dg.cli]
 suppress_warnings = ["project_and_activated_venv_mismatch"]
 [tool.dg.project]
-root_module = "toy_project"
-code_location_name = "toy_project"
-registry_modules = ["rl_assets"]
+root_module = "{package}"
+code_location_name = "{package}"
+registry_modules = {registry}
 """
 
 DEFINITIONS = """
@@ -51,17 +51,21 @@ def attributes(**changes: Any) -> dict[str, Any]:
 
 def make_project(folder: Path, *, rows: int = 2, **changes: Any) -> Path:
     """Write a project with one dataset `toy` of `rows` rows into `folder`."""
-    package = folder / "toy_project"
-    (package / "defs").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "defs/__init__.py").touch()
-    (package / "definitions.py").write_text(DEFINITIONS)
-    (folder / "pyproject.toml").write_text(PYPROJECT)
-    (folder / "home").mkdir()
-    (folder / "home/dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    write_frame(folder, folder / "toy_project", DEFINITIONS, ["rl_assets"])
     write_jsonl(folder / "data/toy/train.jsonl", [problem(number) for number in range(rows)])
     write_defs(folder, attributes(**changes))
     return folder
+
+
+def write_frame(folder: Path, package: Path, definitions: str, registry: list[str]) -> None:
+    """Write a project without datasets: its package, what `dg` reads of it, and a home for Dagster."""
+    (package / "defs").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "defs/__init__.py").touch()
+    (package / "definitions.py").write_text(definitions)
+    (folder / "pyproject.toml").write_text(PYPROJECT.format(package=package.name, registry=registry))
+    (folder / "home").mkdir()
+    (folder / "home/dagster.yaml").write_text("telemetry: {enabled: false}\n")
 
 
 def write_defs(folder: Path, attributes: dict[str, Any]) -> Path:

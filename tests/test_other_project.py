@@ -6,19 +6,9 @@ import yaml
 
 from rl_assets.base.tables import Table
 from tests.build import problem, write_jsonl
-from tests.project import run
+from tests.project import run, write_frame
 
 ROOT = Path(__file__).parent.parent
-
-PYPROJECT = """
-[tool.dg]
-directory_type = "project"
-[tool.dg.cli]
-suppress_warnings = ["project_and_activated_venv_mismatch"]
-[tool.dg.project]
-root_module = "other_package"
-registry_modules = ["other_package.components.*"]
-"""
 
 DEFINITIONS = """
 from pathlib import Path
@@ -48,14 +38,10 @@ def test_a_dataset_is_scaffolded_and_built_there_beside_other_assets(
     tmp_path: Path, small_policy: Path
 ) -> None:
     package = tmp_path / "src/other_package"
-    for folder in (package, package / "defs", package / "components"):
-        folder.mkdir(parents=True)
-        (folder / "__init__.py").touch()
-    (package / "definitions.py").write_text(DEFINITIONS)
+    write_frame(tmp_path, package, DEFINITIONS, ["other_package.components.*"])
+    (package / "components").mkdir()
+    (package / "components/__init__.py").touch()
     (package / "defs/other.py").write_text(OTHER_ASSET)
-    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/dagster.yaml").write_text("telemetry: {enabled: false}\n")
     write_jsonl(tmp_path / "data/sums/train.jsonl", [problem(number) for number in range(3)])
 
     made = run(

@@ -83,9 +83,8 @@ def staging(root: Path | UPath) -> Iterator[Path]:
 
 def _own_folder(parent: Path, held: contextlib.ExitStack) -> Path:
     """A fresh folder in `parent` that is locked until `held` is closed or the process dies."""
-    with locked(
-        parent / _LOCK
-    ):  # else another process may take a folder for abandoned that is not locked yet
+    # Else another process may take a folder for abandoned that is not locked yet.
+    with locked(parent / _LOCK):
         for other in parent.glob(f"{_machine()}*"):
             if is_abandoned(other):
                 shutil.rmtree(other, ignore_errors=True)

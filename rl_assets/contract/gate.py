@@ -68,7 +68,7 @@ class ContractResult:
         by_code: for every code that is an error, how many rows have it (a row may have several).
         warnings: for every code that is a warning, how many accepted rows have it.
         examples: the first warnings of each code.
-        repaired: for every kind of repairs, how many accepted rows it was applied to.
+        repaired: for every kind of repair, how many accepted rows it was applied to.
         media_files: the media files that rows name, missing ones too: rows were judged by their bytes.
     """
 

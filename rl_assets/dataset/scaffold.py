@@ -107,7 +107,7 @@ def draft_dataset(
             *_prompt(columns),
             _source(columns, len(rows)),
             *_media(columns),
-            *_healing(columns),
+            *_repairs(columns),
             *(_first_run() if small else ()),
             _policy(policy, root, any(name in columns for names in _MEDIA.values() for name in names)),
         ],
@@ -324,8 +324,8 @@ def _media(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
             yield Guess(f"data.{modality}_key", other, f"the column `{other}`")
 
 
-def _healing(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
-    """What the contract has to fix, where all rows need it alike."""
+def _repairs(columns: Mapping[str, list[Any]]) -> Iterator[Guess]:
+    """What the contract has to repair, where all rows need it alike."""
     media = [columns[name] for names in _MEDIA.values() for name in names if name in columns]
     if media and all(_most(values, lambda value: not isinstance(value, list)) for values in media):
         yield Guess("contract.wrap_scalars", True, "media stand alone, not in lists")

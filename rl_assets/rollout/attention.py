@@ -1,9 +1,9 @@
 """Attention row by row, so that a row's numbers do not depend on the batch that it is in.
 
 A padded batch hands every row's kernel a length that its companions decide, and a sum over another length
-adds up in another order. Here a row's padding is cut off first. With matrix products that
-form each row alike however many there are, a CPU computes the same bits for a row in every batch: a run that
-was killed and goes on in other batches ends with the same log-probs.
+adds up in another order. Here a row's padding is cut off first. With matrix products that form each row
+alike however many there are, a CPU computes the same bits for a row in every batch: a run that was killed
+and goes on in other batches ends with the same log-probs.
 """
 
 import os

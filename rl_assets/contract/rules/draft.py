@@ -30,7 +30,7 @@ class Draft:
         options: of the contract.
         filled: columns of the row in which a columnar file fills absent keys with null.
         found: errors and warnings so far.
-        repaired: kinds of repairs that were applied, one entry per row and kind.
+        repaired: kinds of repair that were applied, one entry per row and kind.
         texts: texts that may hold placeholders or control tokens.
         parts: media parts.
     """

@@ -91,7 +91,7 @@ def _check_message(message: Any, path: str, draft: Draft) -> Any:
     if type(message) is not dict:
         draft.add("prompt.message_not_an_object", path, f"found {describe(message)}, expected an object")
         return message
-    message = _heal_message(message, path, draft)
+    message = _repair_message(message, path, draft)
     role = message.get("role")
     if type(role) is not str or role not in ROLES:
         found = quote(role) if type(role) is str else "no role" if role is None else describe(role)
@@ -130,7 +130,7 @@ def _in_verls_form(part: Any) -> Any:
     return {"type": modality, **{key: value for key, value in plain.items() if key != "type"}}
 
 
-def _heal_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any, Any]:
+def _repair_message(message: dict[Any, Any], path: str, draft: Draft) -> dict[Any, Any]:
     """The message without keys whose value is null (`content` may be null, rules on it follow).
 
     In a columnar file every null key may be a filled-in one, however deep. In json a deep null was written

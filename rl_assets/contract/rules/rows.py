@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 def check_row(row: dict[str, Any], index: int, reader: MediaReader, draft: Draft) -> Record | None:
-    """Judge one row by every rule that needs no other row; findings and healings go to `draft`.
+    """Judge one row by every rule that needs no other row; findings and repairs go to `draft`.
 
     Args:
         row: as read; it is not changed.
