@@ -106,8 +106,12 @@ def test_the_search_for_such_code_finds_it(code: str) -> None:
 
 
 def policy_with_code(folder: Path, model_type: str) -> Path:
-    """A copy of the demo policy that names Python code of its own, which leaves a trace where it is run."""
-    shutil.copytree(POLICY, folder, copy_function=os.link)
+    """A copy of the demo policy that names Python code of its own, which leaves a trace where it is run.
+
+    Its other files are symbolic links: a hard link would touch the demo policy, which a test beside may be
+    reading.
+    """
+    shutil.copytree(POLICY, folder, copy_function=os.symlink)
     trace = folder / "code-was-run"
     code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\n"
     (folder / "own.py").write_text(
@@ -169,7 +173,10 @@ def test_weights_that_are_a_pickle_run_no_code(tmp_path: Path) -> None:
 
     folder, trace = tmp_path / "policy", tmp_path / "code-was-run"
     shutil.copytree(
-        POLICY, folder, copy_function=os.link, ignore=shutil.ignore_patterns("*.safetensors", "*.index.json")
+        POLICY,
+        folder,
+        copy_function=os.symlink,
+        ignore=shutil.ignore_patterns("*.safetensors", "*.index.json"),
     )
     torch.save({"lm_head.weight": Command(f"touch {trace}")}, folder / "pytorch_model.bin")
     with pytest.raises(InputError, match="Unpickling"):
@@ -184,7 +191,7 @@ def test_a_policy_that_asks_for_a_kernel_from_the_hub_is_refused(tmp_path: Path,
     """It would be fetched and run where the package `kernels` is installed."""
     from rl_assets.rollout.policy import load_policy
 
-    shutil.copytree(POLICY, tmp_path / "policy", copy_function=os.link)
+    shutil.copytree(POLICY, tmp_path / "policy", copy_function=os.symlink)
     config = tmp_path / "policy/config.json"
     settings, asks = json.loads(config.read_text()), {"_attn_implementation": "someone/kernel"}
     config.unlink()
